@@ -49,6 +49,14 @@ inline double cascade_sum(const double* R, const double* d, std::size_t n, doubl
     return factor * ahead;
 }
 
+// Whether at most one of n documents has the attribute. It then stands at one rank only, and the interest of a reader
+// at this rank is 1.
+inline bool at_most_one(const double* a, std::size_t n) {
+    std::size_t count = 0;
+    for (std::size_t j = 0; j < n; ++j) count += a[j] != 0;
+    return count <= 1;
+}
+
 // H = sum_j (E_j - t_j)^2. Writes factor * dH/dE to h, and returns factor * H.
 inline double squared_distance(const double* E, const double* t, std::size_t n, double factor, double* h) {
     double value = 0;
@@ -106,7 +114,8 @@ inline double evaluate(const Term& term, const Query& query, const double* S, do
             return value;
         case Form::cascade:
             for (std::size_t c = 0; c < term.count; ++c)
-                value += cascade_sum(S + c * n, term.discount(c), n, term.alpha, term.factor, S_bar + c * n);
+                value += cascade_sum(S + c * n, term.discount(c), n, at_most_one(a + c * n, n) ? 0 : term.alpha,
+                                     term.factor, S_bar + c * n);
             return value;
         case Form::target:
             return squared_distance(S, a, n, term.factor, S_bar);

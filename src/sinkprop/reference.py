@@ -100,6 +100,7 @@ def gain_of_matrix(Pi: Array, labels: ArrayLike, gain: str | Gain) -> complex:
         average precision:    (1/m) sum_k d_k R[k] (1 + sum_(i<k) R[i])
         reciprocal rank, ERR: sum_k d_k R[k] prod_(i<k) (1 - R[i])
         alpha-NDCG, ERR-IA:   sum_c sum_k d_k R_c[k] prod_(i<k) (1 - alpha R_c[i])
+        (each product is 1 if only one document has the attribute: the expectation is then exact)
         ExpectedExposure:     sum_j (E[j] - t[j])^2
         ExposureGap:          mean over pairs of groups of (X_g - X_h)^2, X_g = sum_(j in g) w_j E[j]
 
@@ -190,15 +191,17 @@ def _term(term: Term, S: Array) -> tuple[complex, Array]:
         total: complex = 0.0
         D = np.zeros_like(S)
         for c in range(len(S)):
-            # the interest of a reader at each rank, and how it changes with each R[i] above
-            left = 1 - term.alpha * S[c]
+            # the interest of a reader at each rank, and how it changes with each R[i] above; an attribute of
+            # one document is at one rank only, so that it does not change the interest at this rank
+            alpha = term.alpha if np.count_nonzero(a[c]) > 1 else 0.0
+            left = 1 - alpha * S[c]
             for k in range(S.shape[1]):
                 interest = np.prod(left[:k])
                 total += d[c, k] * S[c, k] * interest
                 D[c, k] += d[c, k] * interest
                 for i in range(k):
                     others = np.prod(np.delete(left[:k], i))
-                    D[c, i] -= term.alpha * d[c, k] * S[c, k] * others
+                    D[c, i] -= alpha * d[c, k] * S[c, k] * others
         return factor * total, factor * D
     if term.form == "target":
         return factor * ((S - a) ** 2).sum(), 2 * factor * (S - a)

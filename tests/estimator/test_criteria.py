@@ -32,7 +32,10 @@ def test_the_criterion_is_the_mean_of_ndcg_under_the_convention(gain, convention
     found = evaluate(data, scores, metrics=LEVELS, convention=convention)
     assert name == "ndcg@1-10"
     np.testing.assert_allclose(
-        criterion_of(TrainingSet(data.X, data.y, data.groups), scores), np.mean(list(found.per_query.values()), axis=0), rtol=0, atol=1e-15
+        criterion_of(TrainingSet(data.X, data.y, data.groups), scores),
+        np.mean(list(found.per_query.values()), axis=0),
+        rtol=0,
+        atol=1e-15,
     )
 
 

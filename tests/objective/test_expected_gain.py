@@ -1059,7 +1059,11 @@ def test_a_relaxation_by_its_name(name: str) -> None:
         ({"labels": [0, 1, 1]}, ValueError, r"^labels must have one value per row.*4 rows, but 3 labels"),
         ({"labels": [0, 1, 1, 0, 1]}, ValueError, r"^labels must have one value per row.*4 rows, but 5"),
         ({"labels": []}, ValueError, r"^labels must have one value per row.*4 rows, but 0 labels"),
-        ({"labels": [[0, 1, 1, 0]]}, ValueError, r"^labels must have one row per row of scores: 4 rows, but 1"),
+        (
+            {"labels": [[0, 1, 1, 0]]},
+            ValueError,
+            r"^labels must have one row per row of scores: 4 rows, but 1",
+        ),
         ({"labels": ["0", "1", "1", "0"]}, ValueError, r"^labels must be an array of real numbers"),
         ({"labels": [0, 2000, 1, 0]}, ValueError, r"^labels\[1\] = 2000.0: ndcg cannot take it"),
         (

@@ -127,9 +127,7 @@ def test_native_code_agrees_with_the_reference_on_named_problems(problem, kind, 
         unit = problem.sigma if relaxation.width == 1 else 1.0
         size = max(1, abs(value), np.abs(gradient).max() * unit)
         assert_allclose(found.value, value, rtol=0, atol=tolerance * size, err_msg=name_of(gain))
-        assert_allclose(
-            found.gradient, gradient, rtol=0, atol=tolerance * size / unit, err_msg=name_of(gain)
-        )
+        assert_allclose(found.gradient, gradient, rtol=0, atol=tolerance * size / unit, err_msg=name_of(gain))
 
 
 @pytest.mark.parametrize("method", ["direct", "banded", "cells", "sums"])
@@ -213,9 +211,15 @@ def test_values_by_arithmetic():
     Pi = np.array([R, [0.5, 0.25, 0.25], [0.0, 0.5, 0.5]])
     of = lambda gain, labels=(1, 0, 0): reference.gain_of_matrix(Pi, labels, gain)  # noqa: E731
     assert of("map") == pytest.approx(0.5 + 0.25 / 2 * 1.5 + 0.25 / 3 * 1.75)
-    assert of("mrr") == pytest.approx(0.5 + 0.25 / 2 * 0.5 + 0.25 / 3 * 0.5 * 0.75)
-    assert of("mrr@2") == pytest.approx(0.5 + 0.25 / 2 * 0.5)
-    assert of("err(max_grade=1)") == pytest.approx(0.25 + 0.125 / 2 * 0.75 + 0.125 / 3 * 0.75 * 0.875)
+    assert of("mrr") == pytest.approx(0.5 + 0.25 / 2 + 0.25 / 3)  # one document: exact
+    R = [0.5 + 0.5, 0.25 + 0.25, 0.25 + 0.25]  # two relevant documents
+    assert of("mrr", (1, 1, 0)) == pytest.approx(R[0] + R[1] / 2 * 0 + R[2] / 3 * 0)
+    R = [0.5, 0.75, 0.75]
+    assert of("mrr", (1, 0, 1)) == pytest.approx(0.5 + 0.75 / 2 * 0.5 + 0.75 / 3 * 0.5 * 0.25)
+    assert of("mrr@2", (1, 0, 1)) == pytest.approx(0.5 + 0.75 / 2 * 0.5)
+    assert of("err(max_grade=1)", (1, 0, 1)) == pytest.approx(
+        0.25 + 0.375 / 2 * 0.75 + 0.375 / 3 * 0.75 * 0.625
+    )
     E = 0.5 + 0.25 / 2 + 0.25 / 3  # of the first two documents; the third has 0.25 + 0.5 / 3
     gap = ExposureGap(1, exposure="reciprocal")
     assert of(gap, [[0, 0], [0, 1], [0, 1]]) == pytest.approx((E - (E + 0.25 + 0.5 / 3) / 2) ** 2)

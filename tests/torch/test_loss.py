@@ -594,6 +594,12 @@ class TestErrors:
             sinkprop_loss(x, nested(torch.ones(3), [2, 1], torch.jagged), backend=backend)
         with pytest.raises(ValueError, match=r"nested scores have their own queries; offsets"):
             sinkprop_loss(x, x, offsets=torch.tensor([0, 3]), backend=backend)
+        x = nested(torch.ones(3), [1, 2], torch.strided)
+        labels = torch.nested.as_nested_tensor([torch.ones(1, 2), torch.ones(2, 3)], layout=torch.strided)
+        with pytest.raises(
+            ValueError, match=r"same number of label columns .*; got .* \(1, 2\) and \(2, 3\)"
+        ):
+            sinkprop_loss(x, labels, backend=backend)
 
 
 @pytest.mark.parametrize("gain", GAINS[-2:], ids=["own", "table"])

@@ -25,7 +25,7 @@ from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.model_files import START, ModelFileError
-from sinkprop.objective.gains import Gain, RankLinear
+from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.relaxations import (
     Relaxation,
     SmoothedIndicator,
@@ -175,6 +175,8 @@ class NeuralRanker(BaseRanker):
     >>> ranker.rank([[0, 0, 0], [-2, 0, 0], [1, 0, 0]], qid=[1, 1, 1])
     array([3, 1, 2])
     """
+
+    _takes_label_columns = True
 
     def __init__(
         self,
@@ -455,7 +457,7 @@ class NeuralRanker(BaseRanker):
             saved["network"] = plain_data(network_record(network))
         saved["optimizer"] = optimizer_record(as_optimizer(self.optimizer))
         saved["loss"] = name_of(self.loss)
-        saved["gain"] = None if isinstance(self.gain, RankLinear) else str(self.gain)
+        saved["gain"] = as_gain(self.gain).text
         saved["relaxation"] = relaxation_record(as_relaxation(self.relaxation))
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None

@@ -89,7 +89,8 @@ class AveragePrecision(_Binary):
 class ReciprocalRank(_Binary):
     """Reciprocal rank of the first relevant document; its mean over queries is MRR.
 
-    With R[k] the expected relevance at rank k, it is sum_k (R[k]/k) prod_(i<k) (1 - R[i]).
+    With R[k] the expected relevance at rank k, it is sum_k (R[k]/k) prod_(i<k) (1 - R[i]). In a query with
+    one relevant document it is the expected reciprocal rank itself, sum_k R[k]/k.
 
     Parameters
     ----------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from sinkprop.common.text_forms import FORM, only, options_of, read_number, unknown_form
@@ -137,13 +136,15 @@ _ALIASES = {
 Reader = Callable[[dict[str, str], "str | None"], Gain]
 
 
-def _made(module: str, name: str, *arguments: Any, **options: Any) -> Gain:
+def _made(name: str, *arguments: Any, **options: Any) -> Gain:
     """Make a gain of a module that is imported only now."""
-    gain: Gain = getattr(import_module(f"sinkprop.objective.gains.{module}"), name)(*arguments, **options)
+    from sinkprop.objective import gains
+
+    gain: Gain = getattr(gains, name)(*arguments, **options)
     return gain
 
 
-def _reader(module: str, name: str, *options: str, example: str = "") -> Reader:
+def _reader(name: str, *options: str, example: str = "") -> Reader:
     """Return a reader of a gain with numbers as options; one that needs a cutoff has an `example`."""
 
     def read(given: dict[str, str], k: str | None) -> Gain:
@@ -151,7 +152,7 @@ def _reader(module: str, name: str, *options: str, example: str = "") -> Reader:
         values = {_FIELDS.get(o, o): read_number(float, o, value) for o, value in given.items()}
         if k is None and example:
             raise ValueError(f"{_WORDS.get(name, name)} needs a cutoff, such as {example}.")
-        return _made(module, name, None if k is None else read_number(int, "the cutoff after @", k), **values)
+        return _made(name, None if k is None else read_number(int, "the cutoff after @", k), **values)
 
     return read
 
@@ -180,24 +181,22 @@ def _exposure_reader(made: str, columns: tuple[str, ...], needed: tuple[str, ...
         values: dict[str, Any] = {
             name: x if name == "exposure" else read_number(int, name, x) for name, x in given.items()
         }
-        return _made(
-            "rows", made, **values, k=None if k is None else read_number(int, "the cutoff after @", k)
-        )
+        return _made(made, **values, k=None if k is None else read_number(int, "the cutoff after @", k))
 
     return read
 
 
 _READERS: dict[str, Reader] = {
     "ndcg": _read_ndcg,
-    "p": _reader("rank_linear", "Precision", "threshold", example="p@5"),
+    "p": _reader("Precision", "threshold", example="p@5"),
     "rbp": _read_rbp,
-    "map": _reader("columns", "AveragePrecision", "threshold"),
-    "mrr": _reader("columns", "ReciprocalRank", "threshold"),
-    "err": _reader("columns", "ERR", "max_grade"),
-    "recall": _reader("columns", "Recall", "threshold", example="recall@10"),
-    "f": _reader("columns", "FMeasure", "beta", "threshold", example="f@10"),
-    "alphandcg": _reader("columns", "AlphaNDCG", "alpha", "threshold"),
-    "erria": _reader("columns", "ERRIA", "alpha", "threshold", example="erria@10"),
+    "map": _reader("AveragePrecision", "threshold"),
+    "mrr": _reader("ReciprocalRank", "threshold"),
+    "err": _reader("ERR", "max_grade"),
+    "recall": _reader("Recall", "threshold", example="recall@10"),
+    "f": _reader("FMeasure", "beta", "threshold", example="f@10"),
+    "alphandcg": _reader("AlphaNDCG", "alpha", "threshold"),
+    "erria": _reader("ERRIA", "alpha", "threshold", example="erria@10"),
     "exposuregap": _exposure_reader("ExposureGap", ("groups", "merit"), ("groups",)),
     "expectedexposure": _exposure_reader("ExpectedExposure", ("target",), ()),
 }

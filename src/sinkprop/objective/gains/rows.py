@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from sinkprop.common.arguments import one_of
 from sinkprop.common.text_forms import as_cutoff, text_form
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.objective.gains.base import Bound, Gain, Term, column_of, label_column, not_bound
 
@@ -112,20 +112,18 @@ class ExposureGap(_OfExposure):
         return self._text("exposuregap")
 
     def terms(self, labels: Floats, groups: Groups, weights: Floats | None) -> list[Term]:
-        _, ids = np.unique(self._read(labels, "groups"), return_inverse=True)
-        # one number per pair of a query and a group, in order of the queries
-        key = groups.codes * (int(ids.max(initial=0)) + 1) + ids
-        pairs, at = np.unique(key, return_inverse=True)
-        merit = np.ones(len(labels)) if self.merit is None else self._read(labels, "merit")
-        totals = np.bincount(at, merit if weights is None else merit * weights, minlength=len(pairs))
-        # first pair of each query; a query without documents has none
-        first = np.zeros(len(groups.queries) + 1, dtype=np.int64)
-        queries = pairs // (int(ids.max(initial=0)) + 1)
-        np.add.at(first, queries + 1, 1)
-        local = at - np.cumsum(first)[groups.codes]
-        own = np.ones(len(labels)) if weights is None else weights
-        share = own / np.where(totals > 0, totals, 1)[at]
-        attributes = np.stack([np.where(totals[at] > 0, local, -1.0), share])
+        rows, codes = _rows_in_order(groups)
+        own = np.ones(len(rows)) if weights is None else weights[rows]
+        merit = own if self.merit is None else own * self._read(labels, "merit")[rows]
+        _, ids = np.unique(self._read(labels, "groups")[rows], return_inverse=True)
+        # pairs of a query and a group, in order of the queries; the groups of a query are numbered from 0
+        pairs, at = np.unique(codes * (int(ids.max(initial=0)) + 1) + ids, return_inverse=True)
+        of_pair = pairs // (int(ids.max(initial=0)) + 1)
+        first = np.searchsorted(of_pair, np.arange(len(groups.sizes)))
+        totals = np.bincount(at, merit, minlength=len(pairs))[at]
+        attributes = np.full((2, len(labels)), -1.0)
+        attributes[0, rows] = np.where(totals > 0, at - first[codes], -1.0)
+        attributes[1, rows] = own / np.where(totals > 0, totals, 1)
         return [Term("gap", attributes, exposure_weights(self.exposure, self.k, groups.longest))]
 
 
@@ -183,15 +181,22 @@ class ExpectedExposure(_OfExposure):
 
 def _ideal_exposure(gain: Gain, labels: Floats, groups: Groups, e: Floats) -> Floats:
     """(N,) mean exposure of the ranks that documents of a label share, in a ranking by decreasing label."""
-    r, codes = label_column(gain, labels), groups.codes
+    rows, codes = _rows_in_order(groups)
+    r, sizes = label_column(gain, labels)[rows], groups.sizes
     order = np.lexsort((-r, codes))
-    sizes = groups.sizes
     ranks = np.arange(len(r)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    starts = np.flatnonzero(np.append(True, (np.diff(codes[order]) != 0) | (np.diff(r[order]) != 0)))
+    starts = np.flatnonzero(np.append(True, (np.diff(codes) != 0) | (np.diff(r[order]) != 0)))
     counts = np.diff(np.append(starts, len(r)))
-    target = np.empty(len(r))
-    target[order] = np.repeat(np.add.reduceat(e[ranks], starts) / counts, counts)
+    target = np.zeros(len(labels))
+    target[rows[order]] = np.repeat(np.add.reduceat(e[ranks], starts) / counts, counts)
     return target
+
+
+def _rows_in_order(groups: Groups) -> tuple[Integers, Integers]:
+    """Rows of the documents, query by query, and the number of the query of each."""
+    codes = np.repeat(np.arange(len(groups.sizes)), groups.sizes)
+    first = int(groups.offsets[0])
+    return np.arange(first, first + len(codes)) if groups.rows is None else groups.rows, codes
 
 
 def check_exposure(name: str, exposure: Exposure, k: int | None) -> None:

@@ -137,6 +137,7 @@ def layout_of(
     offsets: Tensor | None = None,
     qid: Tensor | None = None,
     padding: float | None = None,
+    label_columns: bool = False,
 ) -> Layout:
     """Return the layout of the scores: where the documents of each query are.
 
@@ -144,9 +145,11 @@ def layout_of(
 
     Raises a ValueError if the arguments contradict each other or do not fit the scores.
 
-    width    Scores per document. If it is 2, the scores have one more axis, of length 2.
-    lengths  (B,) number of documents at the start of each row of a padded batch
-    padding  Label that marks padding if neither a mask nor lengths are given; None if no label marks padding.
+    width          Scores per document. If it is 2, the scores have one more axis, of length 2.
+    lengths        (B,) number of documents at the start of each row of a padded batch
+    padding        Label, in the first label column, that marks padding if neither a mask nor lengths are
+                   given; None if no label marks padding.
+    label_columns  Whether the labels may have one axis more, of several label columns.
     """
     ways = {"mask": mask, "lengths": lengths, "offsets": offsets, "qid": qid}
     given = [name for name, x in ways.items() if x is not None]
@@ -155,10 +158,10 @@ def layout_of(
     if scores.is_nested:
         if given:
             raise ValueError(f"nested scores have their own queries; {given[0]} must not be given.")
-        return _nested(scores, labels)
+        return _nested(scores, labels, label_columns)
     shape = _document_shape(scores, width)
-    if labels is not None and tuple(labels.shape) != shape:
-        raise ValueError(f"labels must have one value per document, {shape}; got {tuple(labels.shape)}.")
+    if labels is not None:
+        _check_label_shape(tuple(labels.shape), shape, label_columns)
     if len(shape) == 1 and (offsets is not None or qid is not None):
         if offsets is not None:
             return Layout(shape, None, _checked_offsets(offsets, shape[0], scores.device))
@@ -168,7 +171,7 @@ def layout_of(
     if lengths is not None:
         mask = _within(lengths, shape, scores.device)
     elif mask is None and labels is not None and padding is not None:
-        found = labels != padding
+        found = (labels if labels.ndim == len(shape) else labels[..., 0]) != padding
         if tracing() or not bool(found.all()):
             mask = found
     elif mask is not None:
@@ -200,15 +203,39 @@ def without_last_axis(scores: Tensor, flat: bool) -> Tensor:
     return scores.squeeze(-1) if scores.ndim == dim and scores.shape[-1] == 1 else scores
 
 
-def _nested(scores: Tensor, labels: Tensor | None) -> Layout:
+def _nested(scores: Tensor, labels: Tensor | None, label_columns: bool) -> Layout:
     sizes = _sizes(scores)
-    if labels is not None and (not labels.is_nested or _sizes(labels) != sizes):
-        got = f"nested with {_sizes(labels)}" if labels.is_nested else f"of shape {tuple(labels.shape)}"
-        raise ValueError(f"labels must be nested like the scores, with {sizes} documents; they are {got}.")
+    if labels is not None:
+        if not labels.is_nested or _sizes(labels) != sizes:
+            got = f"nested with {_sizes(labels)}" if labels.is_nested else f"of shape {tuple(labels.shape)}"
+            raise ValueError(
+                f"labels must be nested like the scores, with {sizes} documents; they are {got}."
+            )
+        _check_nested_columns([tuple(part.shape) for part in labels.unbind()], label_columns)
     if not sizes or min(sizes) < 1:
         raise ValueError(f"nested scores must have a document in every query; they have {sizes}.")
     ends = torch.tensor([0, *accumulate(sizes)], device=scores.device)
     return Layout((sum(sizes),), None, ends)
+
+
+def _check_nested_columns(shapes: list[tuple[int, ...]], label_columns: bool) -> None:
+    for shape in shapes:
+        _check_label_shape(shape, shape[:1], label_columns)
+        if shape[1:] != shapes[0][1:]:
+            raise ValueError(
+                f"labels must have the same number of label columns in every query; got queries of shape "
+                f"{shapes[0]} and {shape}."
+            )
+
+
+def _check_label_shape(got: tuple[int, ...], shape: tuple[int, ...], label_columns: bool) -> None:
+    """Raise a ValueError unless labels of the shape `got` fit documents of the shape `shape`."""
+    if got == shape or (label_columns and got[:-1] == shape and got[-1] > 0):
+        return
+    columns = ""
+    if label_columns and len(got) > len(shape):
+        columns = f", or L label columns, ({', '.join(map(str, shape))}, L)"
+    raise ValueError(f"labels must have one value per document, {shape}{columns}; got {got}.")
 
 
 def _sizes(x: Tensor) -> list[int]:

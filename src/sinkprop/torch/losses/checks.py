@@ -45,7 +45,8 @@ def check_values(scores: Tensor, labels: Tensor, sample_weight: Tensor | None, l
 
 
 def check_labels(labels: Tensor, layout: Layout) -> None:
-    place = _first(labels.isfinite() & (labels >= 0), layout)
+    fine = labels.isfinite() & (labels >= 0)
+    place = _first(fine if fine.ndim == len(layout.shape) else fine.all(dim=-1), layout)
     if place is not None:
         raise ValueError(
             f"labels must be finite and not below 0; {_named(place)} has {labels[place].tolist()}. Mark "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from sinkprop import _native
 from sinkprop.common.types import Floats, Mask
 from sinkprop.data.checks import as_sample_weight
+from sinkprop.data.queries import Groups
 from sinkprop.objective.expected_gain import grouped_gain
-from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, as_gain
+from sinkprop.objective.gains import Gain, RankLinearGain, as_gain, bound
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.relaxations import Relaxation, as_relaxation
 from sinkprop.torch.losses import dense
@@ -28,12 +30,23 @@ from sinkprop.torch.losses.native import (
     native_values,
     takes_native,
 )
+from sinkprop.torch.losses.terms import (
+    check_traceable,
+    gain_of_matrices,
+    label_gains,
+    numpy_terms,
+    rank_discounts,
+    traced_terms,
+)
 
 __all__ = ["LossSettings", "Reduction", "SinkPropLoss", "batch_loss", "reduced", "sinkprop_loss"]
 
 Reduction = Literal["mean", "sum", "none"]
 
 _LARGEST = float(np.finfo(np.float64).max)
+
+# A function from the queries q of a padded batch, of which the first n places are used, to their values
+_PartValues = Callable[[Any, int | None], Tensor]
 
 
 @final
@@ -42,7 +55,8 @@ class LossSettings:
     """The arguments of `sinkprop_loss` that are not tensors, checked on construction.
 
     gain, relaxation  A `Gain` and a `Relaxation`. Names are accepted and replaced by the objects they name.
-                      A discount of NDCG that the gain leaves open is "log2".
+                      A discount of NDCG that the gain leaves open is "log2". A gain that holds an array is a
+                      ValueError, because the array could not be matched to the documents of a batch.
     native            Relaxation and Sinkhorn normalization in the form that the kernels take.
     """
 
@@ -58,10 +72,21 @@ class LossSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gain", as_gain(self.gain, "log2"))
+        _check_unbound(self.gain)
         object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
         object.__setattr__(self, "native", native_settings(self.relaxation, self.n_iter, self.epsilon))
         check_reduction(self.reduction)
         check_backend(self.backend)
+
+
+def _check_unbound(gain: Gain) -> None:
+    arrays = [] if isinstance(gain, RankLinearGain) else bound(gain)[1]
+    if arrays:
+        raise ValueError(
+            f"gain: a loss cannot match an array to the documents of a batch; {gain} holds one "
+            f"({arrays[0].name}). Pass the array as further columns of the labels, (B, n, L) or (N, L), and "
+            "the number of the column, from 0, to the gain."
+        )
 
 
 def _settings(*given: Any) -> LossSettings:
@@ -153,8 +178,8 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         scores : Tensor of shape (B, n) or (N,), or nested
             Scores; larger is better. If the relaxation is a `PartitionedMeasure`, a last axis of length 2
             holds the two parameters of each document.
-        labels : Tensor of shape (B, n) or (N,), or nested
-            Relevance, one value per document, not below 0.
+        labels : Tensor of shape (B, n) or (N,), or nested; or (B, n, L) or (N, L)
+            Relevance, one value per document, not below 0, or L label columns.
         lengths : Tensor of shape (B,), optional
             Number of documents at the start of each row of a padded batch.
         mask : Tensor of bool of shape (B, n), optional
@@ -163,7 +188,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
             For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
         qid : Tensor of shape (N,), optional
             For flat scores: the query of each row, integers in any order.
-        sample_weight : Tensor of the shape of the labels, optional
+        sample_weight : Tensor of shape (B, n) or (N,), or nested, optional
             Row weights, see `expected_gain`.
         query_weight : Tensor of shape (Q,), optional
             One weight per query. With `qid`, queries are in the order in which their ids first appear.
@@ -216,21 +241,24 @@ def sinkprop_loss(
         relaxation is a `PartitionedMeasure`, a last axis of length 2 holds the two parameters of each
         document. A last axis of length 1, which many networks output, is dropped from
         (B, n, 1), and from (N, 1) with `offsets` or `qid`.
-    labels : Tensor of shape (B, n) or (N,), or nested
-        Relevance, one value per document, not below 0.
+    labels : Tensor of shape (B, n) or (N,), or nested; or (B, n, L) or (N, L)
+        Relevance, one value per document, not below 0. Gains that read several labels per document, such as
+        `AlphaNDCG`, or another label than the first, such as ``NDCG(10).on(1)``, take a last axis of L label
+        columns.
     lengths : Tensor of shape (B,), optional
         Number of documents at the start of each row of a padded batch.
     mask : Tensor of bool of shape (B, n), optional
-        True for a document, False for padding. Without `lengths` and `mask`, the label `padding` marks
-        padding. Scores at padding may be anything.
+        True for a document, False for padding. Without `lengths` and `mask`, the label `padding`, in the
+        first label column, marks padding. Scores and other labels at padding may be anything.
     offsets : Tensor of shape (Q + 1,), optional
         For flat scores: query q has the rows ``offsets[q]`` to ``offsets[q + 1]``.
     qid : Tensor of shape (N,), optional
         For flat scores: the query of each row, integers in any order. Without `offsets` and `qid`, all
         documents of flat scores are one query.
     gain : str or Gain, default "ndcg"
-        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10". If it does
-        not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
+        The metric whose expected value is maximized: an object, or its name, such as "ndcg@10" or "map". If
+        it does not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1). ERR without
+        `max_label` takes the largest label of the batch.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
     n_iter : float, default 5
@@ -238,7 +266,7 @@ def sinkprop_loss(
         iteration, as in 5.5, normalizes the columns once more.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
-    sample_weight : Tensor of the shape of the labels, optional
+    sample_weight : Tensor of shape (B, n) or (N,), or nested, optional
         Row weights, see `expected_gain`.
     query_weight : Tensor of shape (Q,), optional
         One weight per query. With `qid`, queries are in the order in which their ids first appear.
@@ -266,6 +294,10 @@ def sinkprop_loss(
     ValueError
         If a score is NaN or infinite. Under torch.compile and torch.func, which hide values, scores are not
         checked.
+    NotImplementedError
+        Under torch.compile and torch.func, if the gain is computed by NumPy functions: custom gains,
+        `AlphaNDCG`, `ERRIA`, `ExposureGap` and `ExpectedExposure`. For second derivatives of a `ColumnGain`
+        or `RowGain`.
 
     Examples
     --------
@@ -307,13 +339,14 @@ def batch_loss(
         offsets=offsets,
         qid=qid,
         padding=settings.padding,
+        label_columns=True,
     )
     scores, labels = flat_values(scores), flat_values(labels)
     if sample_weight is not None:
         sample_weight = flat_values(as_tensor("sample_weight", sample_weight, scores.device))
-        if sample_weight.shape != labels.shape:
+        if tuple(sample_weight.shape) != layout.shape:
             raise ValueError(
-                f"sample_weight must have one weight per document, {tuple(labels.shape)}; got "
+                f"sample_weight must have one weight per document, {layout.shape}; got "
                 f"{tuple(sample_weight.shape)}."
             )
     gain = _BatchGain(settings, layout, labels, sample_weight)
@@ -384,24 +417,21 @@ class _BatchGain:
 
         The gradient has one row per document.
         """
-        settings, layout = self.settings, self.layout
-        groups, present = layout.groups()
-        documents = None if layout.mask is None else layout.mask.numpy(force=True).reshape(-1)
-        y, weight = _at_documents(self.labels, documents), None
-        if _native.first_invalid(y, 0.0, _LARGEST) >= 0:
-            check_labels(self.labels, layout)
-        if self.sample_weight is not None:
-            weight = as_sample_weight(_at_documents(self.sample_weight, documents), len(y))
-        width = settings.relaxation.width
-        x = as_array(scores).reshape(-1) if width == 1 else as_array(scores).reshape(-1, width)
+        settings, documents = self.settings, self._documents()
+        y, weight, groups, present = self._arrays(documents)
+        width, x = settings.relaxation.width, as_array(scores)
+        x = x.reshape(-1) if width == 1 else x.reshape(-1, width)
+        shape, x = x.shape, x if documents is None else x[documents]
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
-            check_scores(scores, layout)  # raises an error unless all invalid scores are padding
-            x = np.nan_to_num(x)
+            check_scores(scores, self.layout)
         n_threads = native_threads(settings.n_threads)
         values, gradient = grouped_gain(
             x, y, groups, settings.gain, settings.native, weight, n_threads, power=width
         )
         gradient *= len(values)  # grouped_gain returns the gradient of the mean, not of the sum
+        if documents is not None:
+            gradient, of_documents = np.zeros(shape), gradient
+            gradient[documents] = of_documents
         if present is not None:
             values, of_present = np.zeros(len(present)), values
             values[present] = of_present
@@ -409,46 +439,83 @@ class _BatchGain:
 
     def by_torch(self, scores: Tensor) -> Tensor:
         """Expected gains (Q,) by torch's operations."""
-        x, mask = self.layout.pad(scores), self.layout.padded_mask()
-        y = self.layout.pad(self.labels).to(x.dtype)
-        if mask is not None:
-            y = torch.where(mask, y, 0)
-        weight = None if self.sample_weight is None else self.layout.pad(self.sample_weight).to(x.dtype)
-        gains, discounts = _gain_tables(self.settings.gain, y, mask, weight)
-        relaxation, native = self.settings.relaxation, self.settings.native
+        x, mask, gain = self.layout.pad(scores), self.layout.padded_mask(), self.settings.gain
+        if isinstance(gain, RankLinearGain):
+            values_of = self._rank_linear(gain, x, mask)
+        else:
+            values_of = self._of_terms(gain, x, mask)
         if mask is None or tracing():
-            return dense.expected_gain(
-                x, gains, discounts, mask, relaxation, native.half_steps, native.epsilon
-            )
+            return values_of(slice(None), None)
         parts = list(alike(mask))
-        values = torch.cat(
-            [
-                dense.expected_gain(
-                    x[q, :n],
-                    gains[q, :n],
-                    discounts[:, :n],
-                    mask[q, :n],
-                    relaxation,
-                    native.half_steps,
-                    native.epsilon,
-                )
-                for q, n in parts
-            ]
-        )
+        values = torch.cat([values_of(q, n) for q, n in parts])
         return values[torch.cat([q for q, _ in parts]).argsort()]
 
+    def _rank_linear(self, gain: RankLinearGain, x: Tensor, mask: Tensor | None) -> _PartValues:
+        y, weight = self._padded(x, mask)
+        gains, discounts = _gain_tables(gain, y[..., 0], mask, weight)
+        relaxation, native = self.settings.relaxation, self.settings.native
 
-def _at_documents(x: Tensor, documents: Mask | None) -> Floats:
-    """Return the values of a tensor as a flat array, with 0 for padding.
+        def values_of(q: Any, n: int | None) -> Tensor:
+            part = None if mask is None else mask[q, :n]
+            D = discounts[:, :n]
+            return dense.expected_gain(
+                x[q, :n], gains[q, :n], D, part, relaxation, native.half_steps, native.epsilon
+            )
 
-    `documents` is False for padding; None if there is no padding.
-    """
-    array = as_array(x).reshape(-1)
-    return array if documents is None else np.where(documents, array, 0.0)
+        return values_of
+
+    def _of_terms(self, gain: Gain, x: Tensor, mask: Tensor | None) -> _PartValues:
+        if tracing():
+            y, weight = self._padded(x, mask)
+            terms = traced_terms(gain, y, mask, weight)
+        else:
+            labels, weights, groups, _ = self._arrays(self._documents())
+            terms = numpy_terms(gain, labels, groups, weights, mask, x)
+        relaxation, native = self.settings.relaxation, self.settings.native
+
+        def values_of(q: Any, n: int | None) -> Tensor:
+            part = None if mask is None else mask[q, :n]
+            Pi = dense.normalized(x[q, :n], part, relaxation, native.half_steps, native.epsilon)
+            return gain_of_matrices([term.part(q, n) for term in terms], Pi, part)
+
+        return values_of
+
+    def _padded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the labels (B, n, L), 0 at padding, and the row weights (B, n), in the dtype of x."""
+        y = self.layout.pad(self.labels).to(x.dtype)
+        if self.labels.ndim == len(self.layout.shape):
+            y = y.unsqueeze(-1)
+        if mask is not None:
+            y = torch.where(mask.unsqueeze(-1), y, 0)
+        weight = None if self.sample_weight is None else self.layout.pad(self.sample_weight).to(x.dtype)
+        return y, weight
+
+    def _documents(self) -> Mask | None:
+        """Mask of the documents among the rows of a padded batch, flattened; None if there is no padding."""
+        mask = self.layout.mask
+        return None if mask is None else mask.numpy(force=True).reshape(-1)
+
+    def _arrays(self, documents: Mask | None) -> tuple[Floats, Floats | None, Groups, Mask | None]:
+        """Return labels (N,) or (N, L), row weights and queries of the documents, without padding.
+
+        The last value is a mask of the queries that have documents; None if all have.
+        """
+        groups, present = self.layout.groups()
+        y, weight = as_array(self.labels), None
+        columns = y.ndim > len(self.layout.shape) and y.shape[-1] > 1
+        y = y.reshape(-1, y.shape[-1]) if columns else y.reshape(-1)
+        if documents is not None:
+            y, groups = y[documents], groups.sorted
+        if _native.first_invalid(y, 0.0, _LARGEST) >= 0:
+            check_labels(self.labels, self.layout)
+        if self.sample_weight is not None:
+            weight = as_array(self.sample_weight).reshape(-1)
+            weight = as_sample_weight(weight if documents is None else weight[documents], len(y))
+        return y, weight, groups, present
 
 
 def _gain_tables(
-    gain: Gain, labels: Tensor, mask: Tensor | None, weight: Tensor | None
+    gain: RankLinearGain, labels: Tensor, mask: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the gains (B, n, U) of each document under each of U discounts, and the discounts (U, n).
 
@@ -457,10 +524,11 @@ def _gain_tables(
     """
     n = labels.shape[-1]
     if gain.separable:
-        discounts = _discounts(gain, torch.arange(1, n + 1, device=labels.device).to(labels.dtype))[None]
-        gains = _gains(gain, labels)[..., None]
+        ranks = torch.arange(1, n + 1, device=labels.device).to(labels.dtype)
+        discounts = rank_discounts(gain, ranks)[None]
+        gains = label_gains(gain, labels)[..., None]
     else:
-        _check_own_functions_run()
+        check_traceable(gain)
         classes, table = gain.class_discounts(labels.reshape(-1).numpy(force=True), n)
         discounts = torch.from_numpy(table).to(labels)
         gains = nn.functional.one_hot(torch.from_numpy(classes).to(labels.device).long(), len(table))
@@ -479,40 +547,3 @@ def _gain_tables(
                 "Give float64 scores, or gain='linear'."
             )
     return gains, discounts
-
-
-def _gains(gain: Gain, labels: Tensor) -> Tensor:
-    """Return the gain of each label: by torch's operations for built-in gains, by NumPy for custom gains."""
-    if isinstance(gain, NDCG):
-        return labels.exp2() - 1 if gain.gain == "exponential" else labels
-    if isinstance(gain, Precision):
-        return (labels >= gain.threshold).to(labels.dtype)
-    if isinstance(gain, RBP):
-        return labels
-    _check_own_functions_run()
-    values = gain.gains(labels.reshape(-1).numpy(force=True))
-    return torch.from_numpy(values).to(labels).reshape(labels.shape)
-
-
-def _discounts(gain: Gain, ranks: Tensor) -> Tensor:
-    """Return the discount at each rank: by torch's operations for built-in gains, by NumPy for custom gains.
-
-    `ranks` is the tensor 1, ..., n and not the number n, because torch.compile may not know n.
-    """
-    if isinstance(gain, NDCG):
-        D = 1 / torch.log2(ranks + 1 if gain.discount == "log2" else ranks.clamp(min=2))
-        return D if gain.k is None else torch.where(ranks <= gain.k, D, 0)
-    if isinstance(gain, Precision):
-        return (ranks <= gain.k).to(ranks.dtype) / gain.k
-    if isinstance(gain, RBP):
-        return (1 - gain.p) * gain.p ** (ranks - 1)
-    _check_own_functions_run()
-    return torch.from_numpy(gain.discounts(len(ranks)).copy()).to(ranks)
-
-
-def _check_own_functions_run() -> None:
-    if tracing():
-        raise NotImplementedError(
-            "a custom gain is a NumPy function, which torch.compile and torch.func cannot run; call the loss "
-            "outside of them."
-        )

@@ -132,9 +132,9 @@ class Held:
 
     def __init__(self, data: TrainingSet, preparation: Preparation) -> None:
         self.sizes, self.weight = np.diff(data.groups.offsets), data.query_weight
-        self._offsets, self._y, self._sample_weight = data.groups.offsets, data.y, data.sample_weight
+        self._data, self._offsets, self._sample_weight = data, data.groups.offsets, data.sample_weight
         self._rows, self._preparation = preparation.kept(data.X), preparation
-        self._labels = torch.from_numpy(data.y)
+        self._labels = torch.from_numpy(data.labels)
 
     def windows(self, rng: np.random.Generator) -> list[Integers]:
         return [rng.permutation(len(self.sizes))]
@@ -165,8 +165,9 @@ class Held:
             rows = slice(int(ends[0]), int(ends[-1]))
             groups = Groups.of_sizes(np.diff(ends))
             weight = None if self._sample_weight is None else self._sample_weight[rows]
-            y = self._y[rows]
-            yield self._rows[rows], TrainingSet(np.empty((len(y), 0)), y, groups, weight)
+            y, columns = self._data.y[rows], self._data.columns
+            columns = None if columns is None else columns[rows]
+            yield self._rows[rows], TrainingSet(np.empty((len(y), 0)), y, groups, weight, columns=columns)
 
 
 class Streamed:

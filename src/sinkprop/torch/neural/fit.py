@@ -17,11 +17,11 @@ import sinkprop
 from sinkprop.common.arguments import number, threads
 from sinkprop.common.progress import progress_line
 from sinkprop.data.missing import DEFAULT
-from sinkprop.data.training_set import fingerprint
+from sinkprop.data.training_set import TrainingSet, fingerprint
 from sinkprop.estimator.base import seed_of
 from sinkprop.estimator.criteria import Criterion, gain_criterion, gain_under, metric_criterion
 from sinkprop.estimator.selection import Selection
-from sinkprop.objective.gains import RankLinear
+from sinkprop.objective.gains import Gain, RankLinear
 from sinkprop.objective.relaxations import Relaxation
 from sinkprop.torch.networks.ensemble import ensemble_of
 from sinkprop.torch.neural.checkpoints import Checkpoint, shared_state
@@ -34,7 +34,7 @@ from sinkprop.torch.neural.records import NetworkFit, Plan, State
 from sinkprop.torch.neural.scoring import NetworkOverflowError, Scoring, takes_offsets
 from sinkprop.torch.neural.settings import DTYPES, make_plan, name_of
 from sinkprop.torch.neural.split import divided, totals
-from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, sizes_of
+from sinkprop.torch.neural.stored import Data, StoredSet, digest_of, largest_label, sizes_of
 from sinkprop.torch.neural.training import Watch, fit_network
 from sinkprop.torch.neural.validation import MeanCriterion, graded, spread_within_queries
 
@@ -97,8 +97,15 @@ def fit_ranker(
     """
     agreed = _agreed(ranker, data, validation, processes)
     n_rows, n_queries = totals(data, processes)
+    gain, n_labels = _fitted_gain(ranker, data, processes), _n_labels(data)
     relaxation, plan = make_plan(
-        ranker, n_rows, data.sample_weight, seed=agreed.seed, n_threads=agreed.n_threads
+        ranker,
+        n_rows,
+        data.sample_weight,
+        gain,
+        seed=agreed.seed,
+        n_threads=agreed.n_threads,
+        n_labels=n_labels,
     )
     part, held_out, validated_on = divided(
         data, validation, ranker.validation_fraction, agreed.seed, processes
@@ -113,7 +120,7 @@ def fit_ranker(
 
     def mean_criterion(sets: Sequence[Data], feeds: Sequence[Held | Streamed]) -> MeanCriterion:
         convention = graded(ranker.criterion, ranker.convention, sets, processes)
-        criterion_of = _criterion(ranker, data, convention)[0]
+        criterion_of = _criterion(ranker, data, convention, gain)[0]
         return MeanCriterion(feeds, scoring.validation_scores, criterion_of, processes)
 
     mean = mean_criterion(held_out, feeds) if validated_on else None
@@ -257,9 +264,12 @@ def _agreed(ranker: NeuralRanker, data: Data, validation: Sequence[Data], proces
         # By default, divide the CPU cores among the processes that run on this machine.
         if ranker.n_threads is None and processes.size > 1:
             n_threads = max(1, n_threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        criterion = _criterion(ranker, data, ranker.convention)[1]
+        gain = gain_under(ranker.gain, ranker.convention)
+        criterion = _criterion(ranker, data, ranker.convention, gain)[1]
         seed = seed_of(ranker.random_state)
-        make_plan(ranker, 1, data.sample_weight, seed=seed, n_threads=n_threads)
+        make_plan(
+            ranker, 1, data.sample_weight, gain, seed=seed, n_threads=n_threads, n_labels=_n_labels(data)
+        )
         digests: list[str] = []
         if ranker.checkpoint is not None or (processes.size > 1 and not processes.own):
             digests = [digest_of(part) for part in (data, *validation)]
@@ -308,10 +318,27 @@ def _preparation(
         return make_preparation(transform, ranker.normalization, moments, n_features, dtype, missing)
 
 
-def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Criterion, str]:
+def _fitted_gain(ranker: NeuralRanker, data: Data, processes: OneProcess) -> Gain:
+    """Return the gain of the loss, with the parameters that it takes from the labels of all processes."""
+    gain = gain_under(ranker.gain, ranker.convention)
+    if not gain.unfitted:
+        return gain
+    with processes.together():
+        largest = data.labels.max(axis=0) if isinstance(data, TrainingSet) else largest_label(data)
+    found = processes.gather(np.atleast_1d(largest)).reshape(-1, _n_labels(data))
+    return gain.fitted(found.max(axis=0)[None])
+
+
+def _n_labels(data: Data) -> int:
+    """Return the number of label columns."""
+    return 1 if not isinstance(data, TrainingSet) or data.columns is None else data.columns.shape[1]
+
+
+def _criterion(ranker: NeuralRanker, data: Data, convention: Any, gain: Gain) -> tuple[Criterion, str]:
     """Return the function that computes the criterion of each query, and the name of the criterion.
 
-    The criterion is the metric, or mean of metrics, that selects the best epoch.
+    The criterion is the metric, or mean of metrics, that selects the best epoch. `gain` is that of the loss
+    "sinkprop".
     """
     criterion: Any = ranker.criterion
     if criterion is not None and not isinstance(criterion, str):
@@ -319,7 +346,6 @@ def _criterion(ranker: NeuralRanker, data: Data, convention: Any) -> tuple[Crite
     if isinstance(ranker.loss, str) and ranker.loss == "sinkprop":
         selection = Selection(criterion=criterion)
         weighted = data.sample_weight is not None
-        gain = gain_under(ranker.gain, convention)
         return gain_criterion(gain, selection, convention, weighted=weighted)
     return metric_criterion("ndcg@1-10" if criterion is None else criterion, convention)
 
@@ -342,7 +368,7 @@ def _parameters_in_words(ranker: NeuralRanker, seed: int, criterion: str) -> str
     """Return a text with every parameter on which the fit depends; equal parameters give equal texts."""
     given = {k: v for k, v in ranker.get_params(deep=False).items() if k not in _OF_THE_RUN}
     gain, network = gain_under(ranker.gain, ranker.convention), as_network(ranker.network)
-    given["gain"] = name_of(gain.gain) if isinstance(gain, RankLinear) else str(gain)
+    given["gain"] = gain.text or (name_of(gain.gain) if isinstance(gain, RankLinear) else repr(gain))
     given["loss"] = name_of(ranker.loss)
     # A custom network is left out here: the module that it creates is compared separately.
     given["network"] = network if isinstance(network, OWN) else None

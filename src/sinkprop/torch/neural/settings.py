@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from sinkprop.common.arguments import number, one_of, whole
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
-from sinkprop.estimator.criteria import gain_under
-from sinkprop.objective.gains import Gain
+from sinkprop.objective.gains import Gain, RankLinearGain
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 from sinkprop.torch.losses.baselines import LOSSES
 from sinkprop.torch.losses.cross_entropy import gain_cross_entropy
@@ -40,13 +39,22 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def make_plan(
-    ranker: NeuralRanker, n_rows: int, row_weight: Floats | None, *, seed: int, n_threads: int
+    ranker: NeuralRanker,
+    n_rows: int,
+    row_weight: Floats | None,
+    gain: Gain,
+    *,
+    seed: int,
+    n_threads: int,
+    n_labels: int = 1,
 ) -> tuple[Relaxation | None, Plan]:
     """Check the ranker's parameters; return the relaxation (or None) and the plan of a fit to n_rows rows.
 
     Raises a ValueError if a parameter is invalid, or if the loss does not support the row weights.
 
     row_weight  (N,) row weights, or None
+    gain        Gain of the loss "sinkprop".
+    n_labels    Number of label columns.
     """
     relaxation, loss = _loss(ranker, row_weight)
     n_epochs = whole("max_epochs", ranker.max_epochs, 1)
@@ -66,7 +74,7 @@ def make_plan(
         assert relaxation is not None
         # L-BFGS needs a loss that is the same in all iterations and agrees with its gradient.
         starts = start_epochs if isinstance(optimizer, Adam) and relaxation.width == 1 else 0.0
-        loss = _sinkprop(ranker, relaxation, sigmas, starts)
+        loss = _sinkprop(ranker, gain, relaxation, sigmas, starts, n_labels)
     return relaxation, Plan(
         loss=loss,
         sigmas=sigmas,
@@ -131,14 +139,18 @@ def _loss(
 
 
 def _sinkprop(
-    ranker: NeuralRanker, relaxation: Relaxation, sigmas: Sequence[float | None], start_epochs: float
+    ranker: NeuralRanker,
+    gain: Gain,
+    relaxation: Relaxation,
+    sigmas: Sequence[float | None],
+    start_epochs: float,
+    n_labels: int,
 ) -> Callable[..., Tensor]:
     """Return the loss "sinkprop" in the form that `Plan` describes.
 
     Its value is minus the expected gain. To its gradient is added that of the cross entropy of the gains,
     with the weight exp(-epoch / start_epochs).
     """
-    gain = gain_under(ranker.gain, ranker.convention)
     settings = LossSettings(gain, relaxation, ranker.n_iter, ranker.epsilon, n_threads=1)
 
     @cache  # stores the settings of each sigma, so that they are checked once
@@ -165,15 +177,18 @@ def _sinkprop(
         return value + weight * (start - start.detach())
 
     # Call the loss once, so that settings with which it cannot be computed raise an error before the fit.
-    sinkprop(
-        torch.zeros((1, 2) if relaxation.width == 2 else 1), torch.ones(1), 0, offsets=torch.tensor([0, 1])
-    )
+    scores = torch.zeros((1, 2) if relaxation.width == 2 else 1)
+    labels = torch.ones(1) if n_labels == 1 else torch.ones(1, n_labels)
+    sinkprop(scores, labels, 0, offsets=torch.tensor([0, 1]))
     return sinkprop
 
 
 def _targets(gain: Gain, labels: Tensor, sample_weight: Tensor | None) -> Tensor:
-    """Gains (N,) that the cross entropy takes for its distribution; labels if the gain is not separable."""
-    gains = torch.from_numpy(gain.gains(labels.numpy())) if gain.separable else labels
+    """Gains (N,) that the cross entropy takes for its distribution; labels if the gain has none per label."""
+    relevance = gain.relevance(labels.numpy())
+    if isinstance(gain, RankLinearGain) and gain.separable:
+        relevance = gain.gains(relevance)
+    gains = torch.from_numpy(relevance)
     return (gains if sample_weight is None else gains * sample_weight).clamp(min=0)
 
 
