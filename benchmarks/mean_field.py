@@ -13,8 +13,8 @@ best for random entries: rank probabilities do not determine the mean of a metri
 2, 6 and 10 of the documents are relevant, those with the largest sum of the score and normal noise. They have
 grades from 1 to 4 and are relevant for one to three of three intents. The first table has means over all
 draws, which are the same for every sigma. "documents per rank" is the exponential of the mean entropy of the
-columns of Pi. The second table is for queries with one relevant document, for which E[1/rank] is
-sum_k R[k]/k, a rank-linear gain.
+columns of Pi. The second table is for queries with one relevant document, for which the gain "mrr" is
+E[1/rank] = sum_k R[k]/k. "cascade" is the formula for several documents, sum_k R[k]/k prod_(i<k) (1 - R[i]).
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def policy(scores: Floats, sigma: float) -> Floats:
     return limit.matrix
 
 
-def measured(sigma: float, n_draws: int, seed: int) -> tuple[Floats, tuple[float, float]]:
-    """F, E and E' of every metric and draw, (3, metrics, draws), and both means for one relevant document."""
+def measured(sigma: float, n_draws: int, seed: int) -> tuple[Floats, Floats]:
+    """F, E and E' of every metric and draw, (3, metrics, draws), and the means for one relevant document."""
     rng, random = np.random.default_rng(seed), np.random.default_rng(seed + 1)
     found, items, spread, counts = [], [], [], []
     for n_relevant in np.repeat(RELEVANT, n_draws):
@@ -137,14 +137,14 @@ def measured(sigma: float, n_draws: int, seed: int) -> tuple[Floats, tuple[float
         items.append(one_relevant(Pi, draw(rng, scores, 1)[0]))
     first, second = np.mean(counts, axis=0)
     print(f"sigma {sigma:g}: {np.mean(spread):.1f} documents per rank, {first:.0f} and {second:.0f} rankings")
-    exact, cascade = np.mean(items, axis=0)
-    return np.array(found).transpose(1, 2, 0), (float(exact), float(cascade))
+    return np.array(found).transpose(1, 2, 0), np.mean(items, axis=0)
 
 
-def one_relevant(Pi: Floats, labels: Floats) -> tuple[float, float]:
-    """E[1/rank] of the only relevant document, and the gain "mrr"."""
-    R = (labels > 0) @ Pi
-    return float(R @ (1 / np.arange(1, N + 1))), reference.gain_of_matrix(Pi, labels, "mrr").real
+def one_relevant(Pi: Floats, labels: Floats) -> Floats:
+    """E[1/rank] of the only relevant document, the gain "mrr", and the cascade formula."""
+    R, d = (labels > 0) @ Pi, 1 / np.arange(1, N + 1)
+    interest = np.append(1, np.cumprod(1 - R)[:-1])
+    return np.array([d @ R, reference.gain_of_matrix(Pi, labels, "mrr").real, d @ (R * interest)])
 
 
 def main() -> None:
@@ -168,11 +168,13 @@ def main() -> None:
             print(f"| {metric} | {sigma:g} | {' | '.join(shown)} |")
     apart = max(abs(F - E)[: len(RANK_LINEAR)].max() for (F, E, _), _ in found.values())
     print(f"largest abs(F - E) of {', '.join(RANK_LINEAR)}: {apart:.1e}")
-    print("\n| one relevant document: sigma | E[1/rank] | F of mrr | difference, % |\n|---|---|---|---|")
+    print("\n| one relevant document: sigma | E[1/rank] | mrr | cascade | cascade - E, % |")
+    print("|---|---|---|---|---|")
     means = {sigma: items for sigma, (_, items) in found.items()}
     means[np.inf] = one_relevant(np.full((N, N), 1 / N), np.eye(N)[0])
-    for sigma, (exact, cascade) in means.items():
-        print(f"| {sigma:g} | {exact:.4f} | {cascade:.4f} | {100 * (cascade / exact - 1):+.1f} |")
+    for sigma, (exact, gain, cascade) in means.items():
+        apart = 100 * (cascade / exact - 1)
+        print(f"| {sigma:g} | {exact:.4f} | {gain:.4f} | {cascade:.4f} | {apart:+.1f} |")
     print(f"{time.perf_counter() - began:.0f} seconds")
 
 

@@ -105,8 +105,9 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--gain",
     metavar="GAIN",
     callback=parsed_by(parse_gain),
-    help="Metric to maximize, such as ndcg, ndcg@10, p@5 or rbp@0.8.  Unless it states its discount, such "
-    "as ndcg(discount=log2), the discount is that of --convention.  [default: ndcg]",
+    help="Metric to maximize, such as ndcg, ndcg@10, map, mrr@10, err@20, recall@10 or p@5, or a sum such as "
+    "'0.8*ndcg@10 + 0.2*mrr'.  Unless it states its discount, such as ndcg(discount=log2), the discount is "
+    "that of --convention.  [default: ndcg]",
 )
 @click.option(
     "--relaxation",
