@@ -49,8 +49,8 @@ inline double cascade_sum(const double* R, const double* d, std::size_t n, doubl
     return factor * ahead;
 }
 
-// Whether at most one of n documents has the attribute. It then stands at one rank only, and the interest of a reader
-// at this rank is 1.
+// Whether at most one of n documents has the attribute. It then stands at one rank only, where the interest of a reader
+// is 1 and no other document adds to the precision, so that the expectation is linear in R: that of alpha = 0.
 inline bool at_most_one(const double* a, std::size_t n) {
     std::size_t count = 0;
     for (std::size_t j = 0; j < n; ++j) count += a[j] != 0;
@@ -110,7 +110,9 @@ inline double evaluate(const Term& term, const Query& query, const double* S, do
             return value;
         case Form::precisions:
             for (std::size_t c = 0; c < term.count; ++c)
-                value += precision_sum(S + c * n, term.discount(c), n, term.factor, S_bar + c * n);
+                value += at_most_one(a + c * n, n)
+                             ? cascade_sum(S + c * n, term.discount(c), n, 0, term.factor, S_bar + c * n)
+                             : precision_sum(S + c * n, term.discount(c), n, term.factor, S_bar + c * n);
             return value;
         case Form::cascade:
             for (std::size_t c = 0; c < term.count; ++c)

@@ -100,7 +100,7 @@ def gain_of_matrix(Pi: Array, labels: ArrayLike, gain: str | Gain) -> complex:
         average precision:    (1/m) sum_k d_k R[k] (1 + sum_(i<k) R[i])
         reciprocal rank, ERR: sum_k d_k R[k] prod_(i<k) (1 - R[i])
         alpha-NDCG, ERR-IA:   sum_c sum_k d_k R_c[k] prod_(i<k) (1 - alpha R_c[i])
-        (each product is 1 if only one document has the attribute: the expectation is then exact)
+        (if only one document has the attribute: sum_k d_k R[k] in all of these, which is exact)
         ExpectedExposure:     sum_j (E[j] - t[j])^2
         ExposureGap:          mean over pairs of groups of (X_g - X_h)^2, X_g = sum_(j in g) w_j E[j]
 
@@ -183,17 +183,18 @@ def _term(term: Term, S: Array) -> tuple[complex, Array]:
         return factor * (value + (S_bar * (S - S.real)).sum()), factor * S_bar
     if term.form == "linear":
         return factor * (d * S).sum(), factor * d
+    # An attribute of one document is at one rank only, and the expectation is linear in R.
+    several = np.count_nonzero(a, axis=1, keepdims=True) > 1
     if term.form == "precisions":
-        above = np.cumsum(S, axis=1) - S
-        below = np.cumsum((d * S)[:, ::-1], axis=1)[:, ::-1] - d * S
+        above = several * (np.cumsum(S, axis=1) - S)
+        below = several * (np.cumsum((d * S)[:, ::-1], axis=1)[:, ::-1] - d * S)
         return factor * (d * S * (1 + above)).sum(), factor * (d * (1 + above) + below)
     if term.form == "cascade":
         total: complex = 0.0
         D = np.zeros_like(S)
         for c in range(len(S)):
-            # the interest of a reader at each rank, and how it changes with each R[i] above; an attribute of
-            # one document is at one rank only, so that it does not change the interest at this rank
-            alpha = term.alpha if np.count_nonzero(a[c]) > 1 else 0.0
+            # the interest of a reader at each rank, and how it changes with each R[i] above
+            alpha = term.alpha * several[c, 0]
             left = 1 - alpha * S[c]
             for k in range(S.shape[1]):
                 interest = np.prod(left[:k])

@@ -210,7 +210,8 @@ def test_values_by_arithmetic():
     R = np.array([0.5, 0.25, 0.25])  # one relevant document that is at ranks 1, 2, 3 with these probabilities
     Pi = np.array([R, [0.5, 0.25, 0.25], [0.0, 0.5, 0.5]])
     of = lambda gain, labels=(1, 0, 0): reference.gain_of_matrix(Pi, labels, gain)  # noqa: E731
-    assert of("map") == pytest.approx(0.5 + 0.25 / 2 * 1.5 + 0.25 / 3 * 1.75)
+    assert of("map") == pytest.approx(0.5 + 0.25 / 2 + 0.25 / 3)  # one document: exact
+    assert of("map", (1, 0, 1)) == pytest.approx((0.5 + 0.75 / 2 * 1.5 + 0.75 / 3 * 2.25) / 2)
     assert of("mrr") == pytest.approx(0.5 + 0.25 / 2 + 0.25 / 3)  # one document: exact
     R = [0.5 + 0.5, 0.25 + 0.25, 0.25 + 0.25]  # two relevant documents
     assert of("mrr", (1, 1, 0)) == pytest.approx(R[0] + R[1] / 2 * 0 + R[2] / 3 * 0)

@@ -54,7 +54,8 @@ class AveragePrecision(_Binary):
     """Average precision; its mean over queries is MAP.
 
     With R[k] the expected relevance at rank k and m the number of relevant documents, it is
-    (1/m) sum_k (R[k]/k) (1 + sum_(i<k) R[i]). A query without a relevant document has the value 0.
+    (1/m) sum_k (R[k]/k) (1 + sum_(i<k) R[i]), or sum_k R[k]/k if m = 1, which is exact. A query without a
+    relevant document has the value 0.
 
     Parameters
     ----------

@@ -100,13 +100,13 @@ def _value(term: BatchTerm, Pi: Tensor, mask: Tensor | None) -> Tensor:
         return _user_values(term, S, mask)
     if term.form == "linear":
         return (d * S).sum((-2, -1))
+    # An attribute of one document is at one rank only, and the expectation is linear in R.
+    several = ((a != 0).sum(-2) > 1).to(S.dtype).unsqueeze(-1)
     if term.form == "precisions":
-        above = S.cumsum(-1) - S
+        above = several * (S.cumsum(-1) - S)
         return (d * S * (1 + above)).sum((-2, -1))
     if term.form == "cascade":
-        # an attribute of one document is at one rank only, so that it does not change the interest there
-        alpha = torch.where((a != 0).sum(-2) > 1, term.alpha, 0.0).to(S.dtype).unsqueeze(-1)
-        interest = functional.pad(1 - alpha * S[..., :-1], (1, 0), value=1.0).cumprod(-1)
+        interest = functional.pad(1 - term.alpha * several * S[..., :-1], (1, 0), value=1.0).cumprod(-1)
         return (d * S * interest).sum((-2, -1))
     E = S.squeeze(-2)
     if term.form == "target":
