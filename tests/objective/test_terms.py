@@ -97,6 +97,20 @@ RELAXATIONS = {
 TOLERANCE = {"fast": 4e-6, "beta": 1e-8}
 
 
+@pytest.fixture(autouse=True)
+def quadrature_once(monkeypatch):
+    """The reference's slow quadrature of the beta family, once per test instead of once per gain."""
+    compute, known = reference._beta_derivatives, {}
+
+    def remembered(theta):
+        key = theta.tobytes()
+        if key not in known:
+            known[key] = compute(theta)
+        return known[key]
+
+    monkeypatch.setattr(reference, "_beta_derivatives", remembered)
+
+
 def name_of(gain):
     return gain.text or type(gain).__name__
 
@@ -329,6 +343,15 @@ def test_ways_of_differentiation_agree():
     ):
         gain = ColumnGain(attributes=lambda y: y / 4, function=function, differentiate=way)
         assert_allclose(expected_gain(x, y, gain=gain).gradient, expected, rtol=0, atol=1e-14)
+
+
+def test_jax_differentiates_in_double_precision():
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    x, y = np.random.default_rng(3).normal(size=15), np.arange(15) % 4
+    by_jax = ColumnGain(attributes=lambda y: y / 4, function=lambda R: jnp.sum(jnp.exp(-jnp.cumsum(R)) * R))
+    by_steps = ColumnGain(attributes=lambda y: y / 4, function=lambda R: np.sum(np.exp(-np.cumsum(R)) * R))
+    found = expected_gain(x, y, gain=by_jax).gradient
+    assert_allclose(found, expected_gain(x, y, gain=by_steps).gradient, rtol=0, atol=1e-14)
 
 
 def test_arrays_in_a_gain_are_those_of_the_documents():

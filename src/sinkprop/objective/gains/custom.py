@@ -256,8 +256,15 @@ class _NativeFunction:
     def _by_jax(self, S: Floats, more: tuple[Floats, ...]) -> tuple[float, Floats]:
         import jax  # type: ignore[import-not-found,unused-ignore]
 
-        value, D = jax.value_and_grad(lambda x: self.function(x, *more))(S)
-        return self._value(value), self._finite(np.asarray(D, dtype=np.float64))
+        if hasattr(jax, "enable_x64"):
+            double = jax.enable_x64(True)
+        else:  # earlier versions of JAX
+            from jax.experimental import enable_x64  # type: ignore[import-not-found,unused-ignore]
+
+            double = enable_x64()
+        with double:
+            value, D = jax.value_and_grad(lambda x: self.function(x, *more))(S)
+            return self._value(value), self._finite(np.asarray(D, dtype=np.float64))
 
     def _by_complex_step(self, S: Floats, more: tuple[Floats, ...]) -> tuple[float, Floats]:
         value = self._value(self.function(S.copy(), *more))
