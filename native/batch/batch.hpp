@@ -10,6 +10,21 @@
 
 namespace sinkprop {
 
+// While an object of this class lives, functions of this file can be called in the same thread although another of them
+// is running there, and waits for a function of the caller's
+class NestedCall {
+  public:
+    NestedCall() { ++depth(); }
+    ~NestedCall() { --depth(); }
+    NestedCall(const NestedCall&) = delete;
+    NestedCall& operator=(const NestedCall&) = delete;
+    // Number of such functions that are running in this thread
+    static std::size_t& depth() {
+        static thread_local std::size_t value = 0;
+        return value;
+    }
+};
+
 // Q queries with N documents in total. The i-th document of query q is in row rows[offsets[q] + i] of the caller's
 // arrays; if `rows` is null, it is in row offsets[q] + i.
 struct Batch {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -202,7 +203,8 @@ class Norms {
         bool any = false;
         for (std::size_t t = 0; t < query.n_terms; ++t) {
             const double norm = of_term(query, terms[t], ideals_[t]);
-            terms[t].factor = norm > 0 ? terms[t].weight / norm : 0;
+            const double factor = norm > 0 ? terms[t].weight / norm : 0;
+            terms[t].factor = std::isfinite(factor) ? factor : 0;  // not of norms that nearly vanish
             any |= terms[t].factor != 0;
         }
         return any;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -29,10 +30,12 @@ struct Workspace {
 };
 
 // Returns the buffers of the calling thread. A thread keeps its buffers between calls, unless they are very large:
-// getting fresh pages from the system takes up to a third of the time of an evaluation.
+// getting fresh pages from the system takes up to a third of the time of an evaluation. A call from within a function
+// of the caller's (NestedCall in batch.hpp) has buffers of its own, because those of the outer call are in use.
 inline Workspace& workspace() {
-    static thread_local Workspace w;
-    return w;
+    static thread_local std::vector<std::unique_ptr<Workspace>> levels;
+    while (levels.size() <= NestedCall::depth()) levels.push_back(std::make_unique<Workspace>());
+    return *levels[NestedCall::depth()];
 }
 
 // Number of documents of the longest query

@@ -93,6 +93,7 @@ sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Row
 double call_function(void* context, const double* S, const double* a, std::size_t n, std::size_t count, double* S_bar) {
     const auto& [function, products] = *static_cast<const std::pair<nb::object, std::size_t>*>(context);
     const nb::gil_scoped_acquire acquire;
+    const sinkprop::NestedCall nested;  // the function may call this module
     // With an owner, which owns nothing here, the arrays refer to the native memory instead of copies of it. They are
     // valid during the call only.
     const nb::capsule owner(S_bar, [](void*) noexcept {});

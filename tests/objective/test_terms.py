@@ -406,7 +406,7 @@ def test_text_forms(text):
     [
         (lambda: AveragePrecision(0), "AveragePrecision: k must be at least 1"),
         (lambda: Recall(None), "Recall: k must be an integer"),
-        (lambda: FMeasure(3, beta=-1), "FMeasure: beta must be at least 0; got -1.0"),
+        (lambda: FMeasure(3, beta=-1), "FMeasure: beta must be from 0 to 1e100; got -1.0"),
         (lambda: AlphaNDCG(3, 1.5), "AlphaNDCG: alpha must be from 0 to 1; got 1.5"),
         (lambda: ERR(max_label="x"), "ERR: max_label must be a number"),
         (lambda: ExposureGap(-1), "ExposureGap: groups must be the number of a label column"),
@@ -415,6 +415,18 @@ def test_text_forms(text):
             "ExposureGap: merit must be finite and not below 0; row 1 holds -2",
         ),
         (lambda: ExposureGap([[1, 2]]), "ExposureGap: groups must have one value per document"),
+        (lambda: ExposureGap(["a", None]), "ExposureGap: groups must not be missing; row 1 holds None"),
+        (
+            lambda: ExpectedExposure(["1", "2"]),
+            "ExpectedExposure: target must be a label column or an array of",
+        ),
+        (lambda: NDCG().on(["a", "b"]), "on: labels must be a label column or an array of numbers"),
+        (lambda: ExposureGap([1, 2]).on(0), "takes a gain that does not hold an array"),
+        (
+            lambda: ColumnGain(attributes=[[1, np.nan]], function=squares),
+            "attributes must be finite; row 0 is",
+        ),
+        (lambda: ERRIA(10**7), "ERRIA: k must be at most 1000000"),
         (lambda: ExposureGap(1, exposure="cubic"), "ExposureGap: exposure must be 'log2' or 'reciprocal'"),
         (lambda: ColumnGain(attributes=np.abs, function=3), "ColumnGain: function must be a function"),
         (
@@ -424,6 +436,8 @@ def test_text_forms(text):
         (lambda: RowGain(function=np.sum, differentiate="by hand"), "RowGain: differentiate must be"),
         (lambda: (NDCG() + NDCG()).on(1), "on.labels. takes a single gain"),
         (lambda: OnLabels(NDCG(), (-1,)), "label columns must be numbers from 0"),
+        (lambda: GainSum(()), "at least one part"),
+        (lambda: np.inf * NDCG(), "the weight of a gain must be a finite number; got inf"),
         (lambda: parse_gain("ndcg[x]"), "is not known"),
         (lambda: parse_gain("exposuregap"), "groups= is missing"),
         (lambda: parse_gain("recall"), "recall needs a cutoff, such as recall@10"),
@@ -457,7 +471,7 @@ def test_a_gain_that_cannot_be_is_explained(make, message):
             ColumnGain(attributes=lambda y: y / 0.0, function=squares),
             [1, 0, 2],
             {},
-            "finite values; row 0 is",
+            "must be finite; row 0 is",
         ),
         (
             ColumnGain(attributes=np.abs, function=lambda R: R),
@@ -488,7 +502,7 @@ def test_a_gain_that_cannot_be_is_explained(make, message):
             ColumnGain(attributes=np.abs, function=lambda R: np.abs(R.real).sum()),
             [1, 0, 2],
             {},
-            "loses the imaginary part",
+            "the derivative by complex-step differs from the derivative of function at entry 0",
         ),
         (RowGain(function=lambda E, y: E.sum() / 0), [1, 0, 2], {}, "finite number"),
         (
@@ -512,6 +526,22 @@ def test_an_error_of_the_users_function_arrives_from_every_thread():
     x, qid = np.random.default_rng(0).normal(size=20_000), np.repeat(np.arange(2000), 10)
     with pytest.raises(KeyError, match="not here"):
         expected_gain(x, qid % 3, qid, gain=ColumnGain(attributes=np.abs, function=fails), n_threads=2)
+
+
+def test_a_function_may_call_the_library():
+    x, y = np.random.default_rng(0).normal(size=30), np.arange(30) % 3
+
+    def calls(R):
+        expected_gain(np.arange(200.0), np.arange(200) % 3, gain="map", n_threads=1)
+        return (R**2).sum()
+
+    gains = [
+        ColumnGain(attributes=np.abs, function=f, gradient=lambda R: 2 * R)
+        for f in (calls, lambda R: (R**2).sum())
+    ]
+    found, expected = (expected_gain(x, y, gain=gain, n_threads=1) for gain in gains)
+    assert found.value == expected.value
+    assert_array_equal(found.gradient, expected.gradient)
 
 
 def test_a_gradient_is_checked_once():

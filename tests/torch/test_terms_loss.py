@@ -232,7 +232,7 @@ def test_a_weight_multiplies_the_attribute():
     for backend in BACKENDS:
         loss = sinkprop_loss(x, labels, gain="recall@1", sample_weight=weight, backend=backend)
         assert loss.item() == pytest.approx(-1 / 1.25, abs=1e-5)
-        with pytest.raises(ValueError, match="leave its probabilities at most 1; row 2 has 4"):
+        with pytest.raises(ValueError, match="leave its probabilities at most 1; one is 4"):
             sinkprop_loss(x, labels, gain="mrr", sample_weight=1 / weight, backend=backend)
         with pytest.raises(ValueError, match="expectedexposure has no row weights"):
             sinkprop_loss(x, labels, gain=ExpectedExposure(), sample_weight=weight, backend=backend)

@@ -35,7 +35,7 @@ from sinkprop.estimator.selection import (
     selection_record,
 )
 from sinkprop.estimator.splits import Division
-from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.gains import Gain, as_gain, bound
 
 __all__ = ["AutoRanker"]
 
@@ -138,6 +138,11 @@ class AutoRanker(CategoricalInputs, BaseRanker):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        if self.gain is not None and bound(as_gain(self.gain))[1]:
+            raise ValueError(
+                f"gain: AutoRanker fits its members to parts of the data, which an array in the gain "
+                f"{as_gain(self.gain)} does not fit. Use SinkPropRanker, BoostedRanker or NeuralRanker."
+            )
         named_methods(self.methods)
         number("time_budget", self.time_budget, above=True)
 

@@ -98,9 +98,10 @@ class BaseRanker(RankerInputs):
             and a list of LETOR files hold their own labels and query ids. A ranker that cannot stream a
             stored set or files loads them. With a `cluster` parameter, X may also be a Dask DataFrame.
         y : array of shape (N,) or (N, L), optional
-            Labels: the relevance of each document, 0 or more. Rankers with a parameter `gain` take several
-            label columns, for gains that read them, such as `AlphaNDCG` or `NDCG(10).on(1)`. With a Dask
-            DataFrame, the name of its column or a Dask Series with the same partitions.
+            Labels: the relevance of each document, 0 or more. Linear rankers with a parameter `gain`,
+            `BoostedRanker` and `NeuralRanker` take several label columns, for gains that read them, such as
+            `AlphaNDCG` or `NDCG(10).on(1)`. With a Dask DataFrame, the name of its column or a Dask Series
+            with the same partitions.
         qid : array of shape (N,), optional
             Query id of each row: any hashable values, in any order. With a Dask DataFrame, the name of its
             column or a Dask Series with the same partitions.
@@ -276,8 +277,9 @@ class BaseRanker(RankerInputs):
         ----------
         X : array of shape (N, D), DataFrame, Queries, StoredQueries or path
             Documents. A stored set is read one block at a time.
-        y : array of shape (N,), optional
+        y : array of shape (N,) or (N, L), optional
             Labels. Not allowed with `Queries` or a stored set, which hold their own.
+            Metrics of one label read the first of several columns.
         qid : array of shape (N,), optional
             Query id of each row. Needed, unless `group` is given or X holds its own queries.
         group : array of shape (Q,), optional

@@ -334,6 +334,8 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
 
 def _several_columns(y: Any) -> bool:
     """Whether labels have several columns."""
+    if hasattr(y, "nnz"):  # a sparse matrix
+        return True
     shape = getattr(y, "shape", None)
     if not isinstance(shape, tuple):
         shape = np.asarray(y).shape

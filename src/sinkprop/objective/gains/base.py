@@ -9,7 +9,6 @@ from numbers import Real
 from typing import Any, Literal, NoReturn, final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sinkprop.common.text_forms import as_number, digits
 from sinkprop.common.types import Floats
@@ -121,9 +120,9 @@ class Gain(ABC):
 
         Parameters
         ----------
-        labels : int, sequence of int, or array of shape (N,) or (N, L)
+        labels : int, tuple of int, or array of shape (N,) or (N, L)
             Number of the label column, from 0, or several of them for a gain that reads several; or the
-            labels themselves, one row per document.
+            labels themselves, an array or a list with one row per document.
 
         Returns
         -------
@@ -239,6 +238,13 @@ class GainSum(Gain):
 
     parts: tuple[tuple[float, Gain], ...]
 
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("a sum of gains must have at least one part; got none.")
+        object.__setattr__(self, "parts", tuple(self.parts))
+        for weight, _ in self.parts:
+            as_number("the weight of a gain", weight)
+
     @classmethod
     def of(cls, parts: Iterable[tuple[float, Gain]]) -> GainSum:
         """Return the sum of weighted gains, in which sums are replaced by their parts."""
@@ -306,7 +312,7 @@ class OnLabels(Gain):
     ----------
     gain : Gain
         The gain.
-    labels : int, sequence of int, or array of shape (N,) or (N, L)
+    labels : int, tuple of int, or array of shape (N,) or (N, L)
         Label columns, or the labels themselves.
 
     Examples
@@ -322,6 +328,8 @@ class OnLabels(Gain):
     def __post_init__(self) -> None:
         if isinstance(self.gain, OnLabels | GainSum):
             raise TypeError(f"on(labels) takes a single gain without label columns; got {self.gain}.")
+        if bound(self.gain)[1]:
+            raise TypeError(f"on(labels) takes a gain that does not hold an array itself; got {self.gain}.")
         object.__setattr__(self, "labels", _as_columns(self.labels))
 
     def __str__(self) -> str:
@@ -399,9 +407,12 @@ def with_bound_arrays(gain: Gain, labels: Floats) -> tuple[Gain, Floats]:
         )
     for array in arrays:
         if len(array.values) != len(labels):
+            hint = (
+                " Label columns are given as a tuple, such as on((1, 2))." if array.name == "labels" else ""
+            )
             raise ValueError(
                 f"{array.name} must have one row per document: {len(labels)} documents, but "
-                f"{len(array.values)} rows."
+                f"{len(array.values)} rows.{hint}"
             )
     return changed, np.column_stack([labels, *(array.values for array in arrays)])
 
@@ -418,11 +429,11 @@ def label_column(gain: Gain, labels: Floats, column: int = 0) -> Floats:
     return labels if labels.ndim == 1 else np.ascontiguousarray(labels[:, column])
 
 
-def column_of(owner: str, value: Any) -> int | Bound:
+def column_of(owner: str, value: Any, *, ids: bool = False) -> int | Bound:
     """Return a label column, or an array of one value per document as a `Bound` array.
 
-    The values of an array may be of any hashable kind if they are not numbers; they are then numbered.
-    Messages of errors call the value `owner`.
+    With `ids`, the values of an array are ids of any hashable kind, which are numbered. Messages of errors
+    call the value `owner`.
     """
     if isinstance(value, Bound):
         return value
@@ -430,7 +441,7 @@ def column_of(owner: str, value: Any) -> int | Bound:
         if value < 0:
             raise ValueError(f"{owner} must be the number of a label column, from 0; got {value}.")
         return int(value)
-    array = _array(owner, value)
+    array = _numbered(owner, value) if ids else _array(owner, value)
     if array.ndim != 1:
         raise ValueError(f"{owner} must have one value per document, shape (N,); got shape {array.shape}.")
     return Bound(owner, array)
@@ -441,7 +452,8 @@ def _as_columns(labels: Any) -> tuple[int, ...] | Bound:
         return labels
     if isinstance(labels, int | np.integer) and not isinstance(labels, bool):
         labels = (labels,)
-    if isinstance(labels, tuple | range) and all(isinstance(c, int | np.integer) for c in labels):
+    columns = isinstance(labels, tuple | range)
+    if columns and all(isinstance(c, int | np.integer) and not isinstance(c, bool) for c in labels):
         if not labels or min(labels) < 0:
             raise ValueError(f"on: label columns must be numbers from 0; got {labels!r}.")
         return tuple(int(c) for c in labels)
@@ -453,16 +465,27 @@ def _as_columns(labels: Any) -> tuple[int, ...] | Bound:
     return Bound("labels", array)
 
 
+def _numbered(owner: str, value: Any) -> Floats:
+    """Return a number for each of the ids in a sequence; equal ids have equal numbers."""
+    ids = np.asarray(value, dtype=object)
+    if ids.ndim != 1:
+        raise ValueError(f"{owner} must have one value per document, shape (N,); got shape {ids.shape}.")
+    codes: dict[Hashable, int] = {}
+    for row, item in enumerate(ids):
+        if item is None or (isinstance(item, Real) and np.isnan(float(item))):
+            raise ValueError(f"{owner} must not be missing; row {row} holds {item!r}.")
+        codes.setdefault(item, len(codes))
+    return np.array([codes[item] for item in ids], dtype=np.float64)
+
+
 def _array(owner: str, value: Any) -> Floats:
     array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        ids: Iterable[Hashable] = array.tolist() if array.ndim == 1 else ()
-        codes: dict[Hashable, int] = {}
-        numbered: ArrayLike = [codes.setdefault(item, len(codes)) for item in ids]
-        array = np.asarray(numbered)
-        if array.ndim != 1 or not len(array):
-            raise ValueError(f"{owner} must be a label column or an array; got {type(value).__name__}.")
-    array = np.ascontiguousarray(array, dtype=np.float64)
+    try:
+        if array.dtype.kind not in "fiubO":
+            raise TypeError(f"an array of {array.dtype}")
+        array = np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{owner} must be a label column or an array of numbers; got {error}.") from None
     bad = np.argwhere(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
         place = tuple(bad[0].tolist())

@@ -242,8 +242,8 @@ class FMeasure(_Binary):
     def __post_init__(self) -> None:
         super().__post_init__()
         beta = as_number("FMeasure: beta", self.beta)
-        if beta < 0:
-            raise ValueError(f"FMeasure: beta must be at least 0; got {beta!r}.")
+        if not 0 <= beta <= 1e100:
+            raise ValueError(f"FMeasure: beta must be from 0 to 1e100; got {beta!r}.")
         object.__setattr__(self, "beta", beta)
 
     def __str__(self) -> str:
@@ -366,6 +366,13 @@ class ERRIA(_Diversity):
     alpha: float = 0.5
     threshold: float = field(default=1.0, kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k > _MOST_TERMS:
+            raise ValueError(
+                f"ERRIA: k must be at most {_MOST_TERMS}, because the divisor has k terms; got {self.k}."
+            )
+
     def __str__(self) -> str:
         return self._text("erria")
 
@@ -374,6 +381,9 @@ class ERRIA(_Diversity):
         ranks = np.arange(self.k)
         most = float(((1 - self.alpha) ** ranks / (ranks + 1)).sum())
         return [Term("cascade", a, d, norm="intents", alpha=self.alpha, constants=(most, 1.0))]
+
+
+_MOST_TERMS = 1_000_000  # largest cutoff of ERR-IA
 
 
 def _name(gain: Gain) -> str:
@@ -392,10 +402,9 @@ def _weighted(attributes: Floats, weights: Floats | None) -> Floats:
 def _probabilities(gain: Gain, attributes: Floats) -> Floats:
     """Return the attributes; raise a ValueError if one is above 1, which only a row weight can cause."""
     if attributes.size and attributes.max() > 1:
-        row = int(np.argmax((attributes > 1).any(axis=0)))
         raise ValueError(
-            f"sample_weight: {gain} takes weights that leave its probabilities at most 1; row {row} has "
-            f"{float(attributes[:, row].max()):g}. Use a gain that is linear in the labels, such as 'ndcg'."
+            f"sample_weight: {gain} takes weights that leave its probabilities at most 1; one is "
+            f"{float(attributes.max()):g}. Use a gain that is linear in the labels, such as 'ndcg'."
         )
     return attributes
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 from weakref import WeakKeyDictionary
@@ -17,8 +18,8 @@ from numpy.typing import ArrayLike
 from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
-from sinkprop.objective.gains.base import Bound, Gain, Term, column_of, label_column, not_bound
-from sinkprop.objective.gains.rows import Exposure, check_exposure, exposure_weights
+from sinkprop.objective.gains.base import Bound, Gain, Term, label_column, not_bound
+from sinkprop.objective.gains.rows import Exposure, checked_exposure, exposure_weights
 
 __all__ = ["ColumnGain", "RowGain"]
 
@@ -48,9 +49,10 @@ class ColumnGain(Gain):
     differentiate : {"auto", "torch", "jax", "complex-step"}, default "auto"
         How the derivative is computed if there is no `gradient`. "torch" and "jax" call the function with
         tensors or arrays of these packages. "complex-step" calls it with a complex array once per entry of R,
-        which is exact for functions of NumPy operations without abs, max and comparisons, but slow for long
-        queries. "auto" takes the first of torch and jax that is imported already and can run the function,
-        and "complex-step" otherwise.
+        which is exact for functions of NumPy operations that keep the imaginary part (abs, max, var and
+        comparisons do not), but slow for long queries. "auto" takes the first of torch and jax that is
+        imported already and can run the function, and "complex-step" otherwise. The derivative is compared
+        with differences of the function once.
 
     Examples
     --------
@@ -74,7 +76,7 @@ class ColumnGain(Gain):
 
     def __post_init__(self) -> None:
         _check_functions("ColumnGain", self.function, self.gradient, self.differentiate)
-        if not callable(self.attributes) and not isinstance(self.attributes, Bound | tuple):
+        if not callable(self.attributes) and not isinstance(self.attributes, Bound | _Columns):
             object.__setattr__(self, "attributes", _as_attributes(self.attributes))
 
     @property
@@ -87,7 +89,7 @@ class ColumnGain(Gain):
     def with_columns(self, column: Callable[[Bound], tuple[int, ...]]) -> Gain:
         if not isinstance(self.attributes, Bound):
             return self
-        return replace(self, attributes=column(self.attributes))
+        return replace(self, attributes=_Columns(column(self.attributes)))
 
     def terms(self, labels: Floats, groups: Groups, weights: Floats | None) -> list[Term]:
         a = self._attributes(labels)
@@ -99,7 +101,7 @@ class ColumnGain(Gain):
     def _attributes(self, labels: Floats) -> Floats:
         if isinstance(self.attributes, Bound):
             not_bound(self)
-        if isinstance(self.attributes, tuple):  # label columns
+        if isinstance(self.attributes, _Columns):
             columns = [label_column(self, labels, column) for column in self.attributes]
             return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         a = np.array(self.attributes(labels), dtype=np.float64)
@@ -108,11 +110,7 @@ class ColumnGain(Gain):
                 f"ColumnGain: attributes(labels) must return an array of shape ({len(labels)},) or "
                 f"({len(labels)}, C); got shape {a.shape}."
             )
-        if not np.isfinite(a).all():
-            row = int(np.argwhere(~np.isfinite(a))[0, 0])
-            raise ValueError(
-                f"ColumnGain: attributes(labels) must return finite values; row {row} is {a[row].tolist()}."
-            )
+        _check_finite("attributes(labels)", a)
         return a
 
 
@@ -157,7 +155,7 @@ class RowGain(Gain):
 
     def __post_init__(self) -> None:
         _check_functions("RowGain", self.function, self.gradient, self.differentiate)
-        check_exposure("RowGain", self.exposure, self.k)
+        object.__setattr__(self, "k", checked_exposure("RowGain", self.exposure, self.k))
 
     @property
     def text(self) -> str | None:
@@ -207,7 +205,7 @@ class _NativeFunction:
             place = tuple(np.argwhere(~np.isfinite(D))[0].tolist())
             raise ValueError(f"{self.owner}: gradient must be finite; entry {_at(place)} is {D[place]}.")
         if not self.checked:
-            self._compare(S, more, D)
+            self._compare(S, more, D, "gradient")
             self.checked = True
         return value, D
 
@@ -226,18 +224,23 @@ class _NativeFunction:
         """Value and derivative, by the first way that can run the function; later calls use the same way."""
         ways = {"torch": self._by_torch, "jax": self._by_jax, "complex-step": self._by_complex_step}
         if self.differentiate != "auto":
-            return ways[self.differentiate](S, more)
+            value, D = ways[self.differentiate](S, more)
+            if not self.checked:
+                self._compare(S, more, D, self.differentiate)
+                self.checked = True
+            return value, D
         names: tuple[Differentiation, ...] = ("torch", "jax")
         for name in names:
             if name in sys.modules:
                 try:
                     found = ways[name](S, more)
-                except (TypeError, RuntimeError, AttributeError, NotImplementedError):
-                    continue  # a function of NumPy operations
+                    self._compare(S, more, found[1], name)
+                except Exception:
+                    continue  # a function of NumPy operations, or an error that the complex step raises again
                 self.differentiate = name
                 return found
         self.differentiate = "complex-step"
-        return self._by_complex_step(S, more)
+        return self._differentiated(S, more)
 
     def _by_torch(self, S: Floats, more: tuple[Floats, ...]) -> tuple[float, Floats]:
         import torch
@@ -256,24 +259,13 @@ class _NativeFunction:
     def _by_jax(self, S: Floats, more: tuple[Floats, ...]) -> tuple[float, Floats]:
         import jax  # type: ignore[import-not-found,unused-ignore]
 
-        if hasattr(jax, "enable_x64"):
-            double = jax.enable_x64(True)
-        else:  # earlier versions of JAX
-            from jax.experimental import enable_x64  # type: ignore[import-not-found,unused-ignore]
-
-            double = enable_x64()
-        with double:
+        with _in_double_precision():
             value, D = jax.value_and_grad(lambda x: self.function(x, *more))(S)
             return self._value(value), self._finite(np.asarray(D, dtype=np.float64))
 
     def _by_complex_step(self, S: Floats, more: tuple[Floats, ...]) -> tuple[float, Floats]:
         value = self._value(self.function(S.copy(), *more))
         D = np.array([self._complex_step(S, more, i) for i in range(S.size)]).reshape(S.shape)
-        if not D.any() and self._difference(S, more, 0)[0] != 0:
-            raise ValueError(
-                f"{self.owner}: function loses the imaginary part of its argument, so that it has no complex "
-                "step. Give gradient=, or differentiate='torch' and write the function in torch's operations."
-            )
         return value, self._finite(D)
 
     def _complex_step(self, S: Floats, more: tuple[Floats, ...], i: int) -> float:
@@ -281,15 +273,24 @@ class _NativeFunction:
         z.reshape(-1)[i] += 1e-30j
         return float(np.asarray(self.function(z, *more)).reshape(-1)[0].imag) / 1e-30
 
-    def _difference(self, S: Floats, more: tuple[Floats, ...], i: int) -> tuple[float, float]:
+    def _difference(self, S: Floats, more: tuple[Floats, ...], i: int, way: str) -> tuple[float, float]:
         """Derivative with respect to entry i of S by a central difference, and a bound of its error."""
         values = []
         for step in (1e-5, -1e-5):
             moved = S.copy()
             moved.reshape(-1)[i] += step
-            values.append(self._value(self.function(moved, *more)))
+            values.append(float(np.asarray(self._called(moved, more, way)).reshape(-1)[0].real))
         size = 1 + max(map(abs, values))
         return (values[0] - values[1]) / 2e-5, 1e-5 * size
+
+    def _called(self, S: Floats, more: tuple[Floats, ...], way: str) -> Any:
+        """Value of the function, called in the way in which it is differentiated."""
+        if way == "torch":
+            import torch
+
+            return self.function(torch.from_numpy(S), *map(torch.from_numpy, more)).detach().numpy()
+        with _in_double_precision() if way == "jax" else nullcontext():
+            return self.function(S, *more)
 
     def _finite(self, D: Floats) -> Floats:
         if not np.isfinite(D).all():
@@ -300,17 +301,22 @@ class _NativeFunction:
             )
         return D
 
-    def _compare(self, S: Floats, more: tuple[Floats, ...], D: Floats) -> None:
-        """Raise a ValueError if one of the first 200 entries of the gradient is not that of `function`."""
+    def _compare(self, S: Floats, more: tuple[Floats, ...], D: Floats, way: str) -> None:
+        """Raise a ValueError if one of the first 200 entries of D is not the derivative of the function.
+
+        `way` says where D is from: "gradient", or a way of differentiation.
+        """
         for i in range(min(S.size, 200)):
-            expected, error = self._difference(S, more, i)
+            expected, error = self._difference(S, more, i, way)
             given = float(D.reshape(-1)[i])
+            # A difference that is not finite says nothing: the function may end at this entry's value.
             if abs(given - expected) > error + 1e-4 * abs(expected):
-                place = np.unravel_index(i, S.shape)
+                place = _at(tuple(int(p) for p in np.unravel_index(i, S.shape)))
+                called = "gradient" if way == "gradient" else f"the derivative by {way}"
+                advice = "" if way == "gradient" else " Give gradient=, or another differentiate=."
                 raise ValueError(
-                    f"{self.owner}: gradient differs from the derivative of function at entry "
-                    f"{_at(tuple(int(p) for p in place))}: it is {given:.6g}, and a difference of function "
-                    f"gives {expected:.6g}."
+                    f"{self.owner}: {called} differs from the derivative of function at entry {place}: it is "
+                    f"{given:.6g}, and a difference of function gives {expected:.6g}.{advice}"
                 )
 
 
@@ -328,6 +334,18 @@ def _native_function(
     return known[flat]
 
 
+def _in_double_precision() -> AbstractContextManager[Any]:
+    """Context in which JAX computes with 64-bit numbers."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)  # type: ignore[no-any-return,unused-ignore]
+    # in earlier versions
+    from jax.experimental import enable_x64  # type: ignore[import-not-found,unused-ignore]
+
+    return enable_x64()  # type: ignore[no-any-return,unused-ignore]
+
+
 def _check_functions(owner: str, function: Any, gradient: Any, differentiate: str) -> None:
     for name, value in {"function": function, "gradient": gradient}.items():
         if not callable(value) and not (name == "gradient" and value is None):
@@ -335,14 +353,26 @@ def _check_functions(owner: str, function: Any, gradient: Any, differentiate: st
     one_of(f"{owner}: differentiate", differentiate, ("auto", "torch", "jax", "complex-step"))
 
 
+class _Columns(tuple[int, ...]):
+    """Numbers of the label columns that hold the attributes."""
+
+
 def _as_attributes(values: Any) -> Bound:
     array = np.asarray(values)
-    if array.ndim == 2 and array.dtype.kind in "fiub":
-        return Bound("attributes", np.ascontiguousarray(array, dtype=np.float64))
-    found = column_of("ColumnGain: attributes", values)
-    if not isinstance(found, Bound):
-        raise TypeError(f"ColumnGain: attributes must be a function or an array; got {values!r}.")
-    return found
+    if array.dtype.kind not in "fiub" or array.ndim not in (1, 2):
+        raise TypeError(
+            "ColumnGain: attributes must be a function or an array of numbers, of shape (N,) or (N, C); got "
+            f"{values!r}."
+        )
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    _check_finite("attributes", array)
+    return Bound("ColumnGain: attributes", array)
+
+
+def _check_finite(called: str, a: Floats) -> None:
+    if not np.isfinite(a).all():
+        row = int(np.argwhere(~np.isfinite(a))[0, 0])
+        raise ValueError(f"ColumnGain: {called} must be finite; row {row} is {a[row].tolist()}.")
 
 
 def _called(function: Any) -> str:

@@ -119,7 +119,7 @@ def _read(text: str, match: re.Match[str]) -> Gain:
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 _PART = re.compile(
     rf"\s*(?P<sign>[-+])?\s*(?:(?P<weight>{_NUMBER})\s*\*\s*)?"
-    r"(?P<form>[a-z]+(?:[-_][a-z]+)?\s*(?:\([^()]*\))?\s*"
+    r"(?P<form>(?:alpha[-_]ndcg|err[-_]ia|[a-z]+)\s*(?:\([^()]*\))?\s*"
     rf"(?:@\s*[-+]?(?:{_NUMBER}|[^@\s+\[-]+))?)"
     r"\s*(?:\[\s*(?P<columns>\d+(?:\s*,\s*\d+)*)\s*\])?\s*",
     re.IGNORECASE,

@@ -42,10 +42,11 @@ class _OfExposure(Gain):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_exposure(name, self.exposure, self.k)
+        object.__setattr__(self, "k", checked_exposure(name, self.exposure, self.k))
         for option, value in self._columns().items():
             if value is not None:
-                object.__setattr__(self, option, column_of(f"{name}: {option}", value))
+                found = column_of(f"{name}: {option}", value, ids=option == "groups")
+                object.__setattr__(self, option, found)
 
     def _text(self, name: str) -> str:
         given = {option: x for option, x in self._columns().items() if x is not None}
@@ -199,12 +200,11 @@ def _rows_in_order(groups: Groups) -> tuple[Integers, Integers]:
     return np.arange(first, first + len(codes)) if groups.rows is None else groups.rows, codes
 
 
-def check_exposure(name: str, exposure: Exposure, k: int | None) -> None:
-    """Raise an error that begins with the name of the gain if `exposure` or `k` is invalid."""
+def checked_exposure(name: str, exposure: Exposure, k: int | None) -> int | None:
+    """Return k; raise an error that begins with the name of the gain if `exposure` or `k` is invalid."""
     if not callable(exposure):
         one_of(f"{name}: exposure", exposure, ("log2", "reciprocal"))
-    if k is not None:
-        as_cutoff(name, k, ", or None for every rank")
+    return None if k is None else as_cutoff(name, k, ", or None for every rank")
 
 
 def exposure_weights(exposure: Exposure, k: int | None, n: int) -> Floats:
