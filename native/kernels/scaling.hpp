@@ -92,6 +92,17 @@ struct GainView {
     std::size_t n_classes;
 };
 
+// Writes x * y, elementwise, to out (N,), and returns the sum of its elements
+SINKPROP_INLINE double multiply(const double* x, const double* y, std::size_t N, double* out) {
+    Lanes total = Lanes::all(0);
+    for (std::size_t i = 0; i < N; i += W) {
+        const Lanes product = load(x, i) * load(y, i);
+        product.store(out + i);
+        total = total + product;
+    }
+    return sum(total);
+}
+
 // Computes the scaling vectors q_0 .. q_T of T half iterations (see the top of this file) and writes them to q
 // (T + 1, size)
 template <class Operator>
@@ -153,13 +164,8 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
 template <class Operator>
 SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
-    Lanes total = Lanes::all(0), f = Lanes::all(0);
-    for (std::size_t i = 0; i < A.size; i += W) {
-        const Lanes x = load(pi.v, i) * load(d, i);
-        x.store(a.x + i);
-        total = total + x;
-    }
-    const Lanes shift = Lanes::all(epsilon * sum(total));
+    Lanes f = Lanes::all(0);
+    const Lanes shift = Lanes::all(epsilon * multiply(pi.v, d, A.size, a.x));
     A.prepare(a.x);
     A.apply(a.x, T, nullptr, [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA {
         const Lanes z = k + shift, gi = load(g, i);
@@ -177,13 +183,7 @@ SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, c
 template <class Operator>
 SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                               const Factors& pi, const Adjoints& a, double* SINKPROP_RESTRICT gradient) {
-    Lanes total = Lanes::all(0);
-    for (std::size_t i = 0; i < A.size; i += W) {
-        const Lanes z_bar = load(g, i) * load(pi.u, i);
-        z_bar.store(a.z_bar + i);
-        total = total + z_bar;
-    }
-    const Lanes shift = Lanes::all(epsilon * sum(total));
+    const Lanes shift = Lanes::all(epsilon * multiply(g, pi.u, A.size, a.z_bar));
     A.prepare(a.z_bar);
     A.apply_rev(a.z_bar, T, nullptr, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double*) SINKPROP_LAMBDA {
         fma(load(d, i), k + shift, load(a.v_bar, i)).store(a.v_bar + i);
@@ -279,15 +279,8 @@ inline double expected_gain(const Operator& A, const GainView& view, int T, doub
 template <class Operator>
 inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
                     double* out) {
-    const std::size_t N = A.size;
-    const Factors pi(q, T, N);
-    Lanes total = Lanes::all(0);
-    for (std::size_t i = 0; i < N; i += W) {
-        const Lanes yi = load(pi.v, i) * load(x, i);
-        yi.store(y + i);
-        total = total + yi;
-    }
-    const Lanes shift = Lanes::all(epsilon * sum(total));
+    const Factors pi(q, T, A.size);
+    const Lanes shift = Lanes::all(epsilon * multiply(pi.v, x, A.size, y));
     A.prepare(y);
     A.apply(y, T, nullptr,
             [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA { (load(pi.u, i) * (k + shift)).store(out + i); });
