@@ -10,6 +10,7 @@
 #include "dispatch.hpp"
 #include "ideal.hpp"
 #include "queries.hpp"
+#include "splitmix64.hpp"
 
 namespace sinkprop {
 namespace {
@@ -23,7 +24,7 @@ class Noise {
         if (!(deviation > 0)) return;
         // the sum of four 16-bit uniform numbers has a variance of 4 (2^32 - 1) / 12
         scale_ = deviation / std::sqrt((65536.0 * 65536.0 - 1) / 3);
-        key_ = mixed(seed ^ mixed(q + 1));
+        key_ = splitmix64(seed ^ splitmix64(q + 1));
         const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
         for (std::size_t i = 0; i < n; ++i) {
             std::uint64_t bits;
@@ -37,19 +38,12 @@ class Noise {
 
     double operator()(std::size_t i) const {
         if (scale_ == 0) return 0;
-        const std::uint64_t z = mixed(key_ + i * 0xD1342543DE82EF95u);
+        const std::uint64_t z = splitmix64(key_ + i * 0xD1342543DE82EF95u);
         const std::uint64_t sum = (z & 0xFFFF) + (z >> 16 & 0xFFFF) + (z >> 32 & 0xFFFF) + (z >> 48);
         return scale_ * (double(sum) - 2 * 65535.0);
     }
 
   private:
-    // One step of the random number generator splitmix64 of Steele, Lea and Flood
-    static std::uint64_t mixed(std::uint64_t z) {
-        z += 0x9E3779B97F4A7C15u;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-        return z ^ z >> 31;
-    }
     double scale_;
     std::uint64_t key_ = 0;
 };

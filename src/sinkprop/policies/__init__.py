@@ -1,0 +1,1 @@
+"""Stochastic rankings: drawn from rank probabilities, or optimized under constraints on exposure."""
