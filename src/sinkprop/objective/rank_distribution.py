@@ -17,7 +17,14 @@ from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
 
-__all__ = ["chosen_ranks", "doubly_stochastic", "expected_ranks", "partitioned_ranks", "top_k_probability"]
+__all__ = [
+    "chosen_ranks",
+    "doubly_stochastic",
+    "expected_ranks",
+    "partitioned_ranks",
+    "projected",
+    "top_k_probability",
+]
 
 
 def expected_ranks(
@@ -67,7 +74,7 @@ def expected_ranks(
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = np.arange(1.0, groups.longest + 1).reshape(1, -1)
-    return _project(x, groups, columns, settings, n_threads)[:, 0]
+    return projected(x, groups, columns, settings, n_threads)[:, 0]
 
 
 def top_k_probability(
@@ -122,7 +129,7 @@ def top_k_probability(
     x = as_scores(scores, relaxation.width)
     groups = group_rows(qid, len(x))
     columns = (np.arange(groups.longest) < k).astype(np.float64).reshape(1, -1)
-    return _as_probabilities(_project(x, groups, columns, settings, n_threads)[:, 0], n_iter)
+    return _as_probabilities(projected(x, groups, columns, settings, n_threads)[:, 0], n_iter)
 
 
 def doubly_stochastic(
@@ -180,7 +187,7 @@ def doubly_stochastic(
     chosen = chosen_ranks(ranks, n)
     columns = np.zeros((len(chosen), n))
     columns[np.arange(len(chosen)), chosen - 1] = 1
-    return _as_probabilities(_project(x, group_rows(None, n), columns, settings, 1), n_iter)
+    return _as_probabilities(projected(x, group_rows(None, n), columns, settings, 1), n_iter)
 
 
 def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
@@ -203,7 +210,7 @@ def _as_probabilities(p: Floats, n_iter: float) -> Floats:
     return p.clip(0, 1 if rows_last else None)
 
 
-def _project(
+def projected(
     x: Floats,
     groups: Groups,
     columns: Floats,
