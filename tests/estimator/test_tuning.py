@@ -40,7 +40,8 @@ def ladder(*models):
 def run(data, validation, candidates, n_candidates, **options):
     criterion_of, criterion = metric_criterion("p@1", "letor")
     settings = {"selection": VALIDATION, "criterion_of": criterion_of, "criterion": criterion, **options}
-    return tune(data, validation, candidates, right_up_to, n_candidates=n_candidates, **settings)
+    model, result, _ = tune(data, validation, candidates, right_up_to, n_candidates=n_candidates, **settings)
+    return model, result
 
 
 def test_the_best_on_the_validation_queries_is_taken():
@@ -107,7 +108,7 @@ def test_cross_validation_scores_every_query_by_a_fit_without_it():
         return part.X[:, 1]
 
     criterion_of, criterion = metric_criterion("p@1", "letor")
-    model, result = tune(
+    model, result, _ = tune(
         data, validation, candidates, scores, n_candidates=2, selection=Selection("cross-validation"),
         criterion_of=criterion_of, criterion=criterion,
     )  # fmt: skip

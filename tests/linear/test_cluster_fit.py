@@ -15,6 +15,7 @@ from cluster_tasks import queries
 
 from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
 from sinkprop.cli import main
+from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.registry import load_model
 
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
@@ -58,6 +59,10 @@ def same(one: SinkPropRanker, other: SinkPropRanker) -> None:
     for a, b in zip(one.fit_result_.stages, other.fit_result_.stages, strict=True):
         assert (a.expected_gain, a.criterion, a.evaluations) == (b.expected_gain, b.criterion, b.evaluations)
     assert (one.n_rows_, one.n_queries_) == (other.n_rows_, other.n_queries_)
+    held, expected = take_held_out(one), take_held_out(other)
+    assert np.array_equal(held.scores, expected.scores)
+    assert np.array_equal(held.labels, expected.labels)
+    assert np.array_equal(held.sizes, expected.sizes)
 
 
 @pytest.mark.parametrize("normalization", ["standard", "query"])

@@ -296,15 +296,19 @@ def test_rank_distribution_of_several_queries_is_refused(fitted, data):
 def test_rank_distribution_and_expected_rank(fitted, data):
     X, _, qid = data
     rows = qid == 3
-    Pi = fitted.rank_distribution(X[rows])
+    Pi = fitted.rank_distribution(X[rows], calibrated=False)
     n = rows.sum()
     assert Pi.shape == (n, n)
     assert_allclose(Pi.sum(axis=1), 1, rtol=1e-12)
     assert_allclose(Pi, doubly_stochastic(fitted.predict(X[rows]), relaxation=fitted.relaxation_), rtol=1e-12)
-    assert_allclose(fitted.rank_distribution(X[rows], ranks=[1, 3]), Pi[:, [0, 2]], atol=1e-5)
-    assert_allclose(fitted.expected_rank(X, qid=qid)[rows], Pi @ np.arange(1, n + 1), rtol=1e-5)
+    assert_allclose(
+        fitted.rank_distribution(X[rows], ranks=[1, 3], calibrated=False), Pi[:, [0, 2]], atol=1e-5
+    )
+    expected = fitted.expected_rank(X, qid=qid, calibrated=False)
+    assert_allclose(expected[rows], Pi @ np.arange(1, n + 1), rtol=1e-5)
     order = np.random.default_rng(0).permutation(len(X))
-    assert_allclose(fitted.expected_rank(X[order], qid=qid[order]), fitted.expected_rank(X, qid=qid)[order])
+    permuted = fitted.expected_rank(X[order], qid=qid[order], calibrated=False)
+    assert_allclose(permuted, expected[order])
     ranked = choose_permutation(Pi, method="hungarian")
     assert_array_equal(fitted.rank(X[rows], qid=qid[rows])[ranked], np.arange(1, n + 1))
     sharp = fitted.rank_distribution(X[rows], sigma=1e-9)
@@ -323,14 +327,14 @@ def test_every_relaxation_learns(relaxation):
         [evaluate(y, np.random.default_rng(s).normal(size=len(y)), qid)["ndcg@10"] for s in range(5)]
     )
     assert model.score(X, y, qid=qid) > random + 0.1
-    Pi = model.rank_distribution(X[qid == 0])
+    Pi = model.rank_distribution(X[qid == 0], calibrated=False)
     assert_allclose(Pi.sum(axis=1), 1, rtol=1e-9)
     ranks = model.rank(X, qid=qid)
     for q in (0, 7):
         assert sorted(ranks[qid == q]) == list(range(1, (qid == q).sum() + 1))
     if model.relaxation_.width == 2:
         assert model.coef_.shape == (2, 5)
-        Pi = model.rank_distribution(X[qid == 2])
+        Pi = model.rank_distribution(X[qid == 2], calibrated=False)
         expected = choose_permutation(Pi, method="shortcut", top=200)
         assert_array_equal(np.argsort(ranks[qid == 2]), expected)
         # the one-number score is the middle of the distribution: nearly the same order

@@ -92,7 +92,7 @@ class TunedRanker(BaseRanker):
         data, validation = self._treated(data, validation)
         self.scaling_ = fit_scaling(self.normalization, data.X)
         with products(self.n_threads, len(data.y)) as multiply, progress_line(bool(self.verbose)) as notify:
-            model, result = tune(
+            model, result, held_out = tune(
                 data,
                 validation,
                 lambda part: self._candidates(LinearProblem(part, self.scaling_, multiply), seed),
@@ -107,6 +107,7 @@ class TunedRanker(BaseRanker):
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
         self.fit_result_ = result
+        self._keep_held_out(held_out)
         self._set_model(model)
 
     def _treated(

@@ -14,6 +14,7 @@ from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import BaseRanker
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.metrics.evaluation import evaluate
 
 __all__ = ["FeatureRanker"]
@@ -88,6 +89,11 @@ class FeatureRanker(BaseRanker):
             self.feature_ = max(scores, key=lambda signed: scores[signed])
         else:
             self.feature_ = self._number(data.X.shape[1])
+        # a feature that was given, not chosen, has not been fitted to the training queries
+        held = validation if self.feature is None or validation is not None else data
+        self._keep_held_out(
+            None if held is None else HeldOut(self._score_rows(held.X, None), held.y, held.groups.sizes)
+        )
 
     def _number(self, n_features: int) -> int:
         feature = self.feature

@@ -17,7 +17,6 @@ from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 from sinkprop.estimator.criteria import gain_under
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.annealed import PENALTIES
@@ -185,38 +184,10 @@ class SoftRankRanker(LinearBaseline):
         self.random_state = random_state
         self.verbose = verbose
 
-    def rank_distribution(
-        self,
-        X: ArrayLike,
-        *,
-        ranks: ArrayLike | None = None,
-        sigma: float | None = None,
-        qid: Ids | None = None,
+    def _plain_distribution(
+        self, X: NDArray[Any], groups: Groups, ranks: ArrayLike | None, sigma: float | None
     ) -> Floats:
-        """Rank probabilities of the documents of one query, under the rank-binomial distribution.
-
-        They are the relaxation that the model was trained with, not calibrated frequencies.
-
-        Parameters
-        ----------
-        X : array of shape (n, D), DataFrame or Queries
-            Documents of one query.
-        ranks : array of shape (K,), optional
-            Ranks whose columns to return, from 1 to n; None returns all.
-        sigma : float, optional
-            Sigma, in units of the model's scores, whose standard deviation within training queries is 1. None
-            uses the sigma of the fit.
-        qid : array of shape (n,), optional
-            Query ids, used only to check that the rows belong to a single query.
-
-        Returns
-        -------
-        array of shape (n, n) or (n, K)
-            Without `ranks`, the matrix P, in which P[j, r - 1] is the probability that row j has rank r. With
-            `ranks`, the columns of P for these ranks, in the order given. Each row of P sums to 1. Each
-            column of P sums to 1 if `balance` is True, and nearly so if it is a number of iterations.
-        """
-        scores = self._score_rows(*self._rows_of_one_query(X, qid, "rank_distribution"))
+        scores = self._score_rows(X, groups)
         P = self._distribution(scores, self.sigma_ if sigma is None else checked_sigma(sigma))
         return P if ranks is None else P[:, chosen_ranks(ranks, len(P)) - 1]
 

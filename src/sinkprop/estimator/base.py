@@ -19,6 +19,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 import sinkprop
+from sinkprop.calibration import RankCalibration
 from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_label_columns, as_query_weight
@@ -26,7 +27,8 @@ from sinkprop.data.feature_scaling import Scaling, check_kind
 from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
 from sinkprop.data.queries import Groups, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
-from sinkprop.estimator.inputs import Ids, RankerInputs
+from sinkprop.estimator.calibrated import CalibratedRanker
+from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import answering, refuse
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
@@ -47,7 +49,7 @@ OF_THE_RUN = frozenset(("checkpoint", "cluster", "distributed", "n_threads", "on
 _OLD_KEYS = {"judged_by": "validated_on"}  # of fitted models in files of earlier versions
 
 
-class BaseRanker(RankerInputs):
+class BaseRanker(CalibratedRanker):
     """A ranker as a scikit-learn estimator.
 
     Rows are documents. `qid` names the query of each row: any hashable ids, in any order. `group=`, the sizes
@@ -414,6 +416,7 @@ class BaseRanker(RankerInputs):
                 "kind": self.scaling_.kind, "shift": self.scaling_.shift, "factor": self.scaling_.factor
             },
             **({} if self.missing_ is None else {"missing": self.missing_.record()}),
+            **({} if self.calibration_ is None else {"calibration": self.calibration_.record()}),
             "fitted": self._fitted_state(),
         }  # fmt: skip
 
@@ -444,6 +447,8 @@ class BaseRanker(RankerInputs):
             check_kind(scaling["kind"])
             shift, factor = (saved_floats(name, scaling[name], shape) for name in ("shift", "factor"))
             ranker.scaling_ = Scaling(scaling["kind"], shift, factor)
+            if "calibration" in state:
+                ranker._calibration = RankCalibration.from_record(state["calibration"])
             ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelFileError(

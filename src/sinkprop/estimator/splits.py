@@ -105,11 +105,14 @@ class Division:
     parts         Training queries of each path.
     validation    For each path that has validation queries, the index of the path and these queries.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
+    resubstituted
+                  Whether there is only one query, which serves for both training and validation.
     """
 
     parts: tuple[TrainingSet, ...]
     validation: tuple[tuple[int, TrainingSet], ...]
     validated_on: str
+    resubstituted: bool = False
 
     @property
     def weight(self) -> Floats | None:
@@ -141,7 +144,7 @@ def divide(
     split = split_queries(data.n_queries, n_validation, selection, rng)
     codes = split.codes
     if codes is None:
-        return Division((data,), ((0, data),), split.in_words)
+        return Division((data,), ((0, data),), split.in_words, resubstituted=True)
     if not split.n_folds:
         if validation is not None:
             return Division((data,), ((0, validation),), split.in_words)

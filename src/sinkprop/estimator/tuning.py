@@ -14,11 +14,13 @@ from sinkprop.common.types import Floats
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Criterion, mean_criterion
 from sinkprop.estimator.fit_record import FitRecord, chosen_of, settings_text
+from sinkprop.estimator.held_out import MOST_ROWS, HeldOut, taken_queries
 from sinkprop.estimator.selection import Selection, choose, mean_over_queries
 from sinkprop.estimator.splits import divide
 
 __all__ = ["Candidate", "Trial", "TuningResult", "tune"]
 
+_LEAST_ROWS = 20_000  # documents whose scores are kept for the calibration, at least
 Setting = Mapping[str, float | int | str]
 
 
@@ -132,10 +134,11 @@ def tune(
     criterion: str,
     seed: int = 0,
     notify: Notify = silent,
-) -> tuple[Any, TuningResult]:
+) -> tuple[Any, TuningResult, HeldOut | None]:
     """Train the candidates and choose one of them by its criterion on validation queries.
 
-    Returns the model of the chosen candidate, and a `TuningResult` with the records of all candidates.
+    Returns the model of the chosen candidate, a `TuningResult` with the records of all candidates, and the
+    scores of the validation queries. There are none if one query serves for training and validation.
 
     candidates    Function that trains on queries and yields the candidates, the most regularized first. It
                   yields the same `n_candidates` settings for any queries.
@@ -143,26 +146,33 @@ def tune(
     criterion_of  Function of queries and scores that returns the criterion of each query.
     criterion     Name of the criterion.
 
-    If there is only one candidate, no queries are held out. A keyboard interrupt ends the fit with the best
-    of the candidates finished so far.
+    If there is only one candidate, no queries are held out, and the scores are those of the validation set.
+    A keyboard interrupt ends the fit with the best of the candidates finished so far.
     """
     if n_candidates == 1:
         (only,) = candidates(data)
-        return only.model, TuningResult("finished", criterion, "", (_trial(only, chosen=True),))
+        held = None
+        if validation is not None:
+            held = HeldOut(scores(only.model, validation), validation.y, validation.groups.sizes)
+        return only.model, TuningResult("finished", criterion, "", (_trial(only, chosen=True),)), held
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
     weight = division.weight
+    sizes = np.concatenate([part.groups.sizes for _, part in division.validation])
+    # the scores of all candidates are kept until one of them is chosen
+    taken = taken_queries(sizes, min(MOST_ROWS, max(_LEAST_ROWS, 4_000_000 // n_candidates)))
+    rows = np.repeat(taken, sizes)
     found: list[Candidate] = []
     values_found: list[Floats] = []
+    scores_found: list[Floats] = []
     trained: list[float | None] = []
     status, best = "finished", 0.0
     try:
         for of_parts in zip(*(candidates(part) for part in division.parts), strict=True):
-            values = [
-                criterion_of(part, scores(of_parts[number].model, part))
-                for number, part in division.validation
-            ]
+            scored = [(scores(of_parts[number].model, part), part) for number, part in division.validation]
+            values = [criterion_of(part, own) for own, part in scored]
             trained.append(_on_training(of_parts[0], division.parts[0], scores, criterion_of))
             found.append(replace(of_parts[0], scores=None))
+            scores_found.append(np.concatenate([own for own, _ in scored])[rows])
             values_found.append(np.concatenate(values))
             best = max(best, float(mean_over_queries(values_found[-1], weight)))
             notify(len(found), n_candidates, f"{_in_words(of_parts[0].setting)}, best {criterion} {best:.4f}")
@@ -184,7 +194,12 @@ def tune(
         )
         for i, candidate in enumerate(found)
     )
-    return found[choice.taken].model, TuningResult(status, criterion, division.validated_on, trials)
+    result = TuningResult(status, criterion, division.validated_on, trials)
+    held = None
+    if not division.resubstituted:
+        labels = np.concatenate([part.y for _, part in division.validation])[rows]
+        held = HeldOut(scores_found[choice.taken], labels, sizes[taken])
+    return found[choice.taken].model, result, held
 
 
 def _on_training(

@@ -149,7 +149,7 @@ class AnnealedRanker(BaseRanker):
         resumed, write = self._checkpointing(data, validation, recipe)
         try:
             with progress_line(bool(self.verbose)) as notify:
-                result, scaling, missing = train(
+                trained = train(
                     data,
                     validation,
                     recipe,
@@ -160,11 +160,14 @@ class AnnealedRanker(BaseRanker):
                 )
         except ResumeError as error:
             raise self._not_resumable(error) from None
+        result = trained.result
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         elif self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
-        self.scaling_, self.missing_, self.relaxation_ = scaling, missing, recipe.at(result.sigma)
+        self.scaling_, self.missing_ = trained.scaling, trained.missing
+        self.relaxation_ = recipe.at(result.sigma)
+        self._keep_held_out(trained.held_out)
         self._set_result(result)
 
     def _theta(self, X: NDArray[Any], groups: Groups | None = None) -> Floats:

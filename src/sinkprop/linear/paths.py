@@ -42,6 +42,8 @@ class Arrangement:
                   of its paths.
     n_validation  Number of validation queries over all paths.
     validated_on  Description, such as "5-fold cross-validation over 84 queries".
+    resubstituted
+                  Whether there is only one query, which serves for both training and validation.
     weight        (Q,) weights of the validation queries: path by path, and within a path in the order of the
                   sources. None if all count the same.
     """
@@ -53,6 +55,7 @@ class Arrangement:
     n_validation: int
     validated_on: str
     weight: Floats | None
+    resubstituted: bool = False
 
 
 def arrange(
@@ -73,7 +76,9 @@ def arrange(
     if split.codes is None:
         only = _path(0, [(data, None)])
         validated = ((data, (0,)),)
-        return Arrangement((only,), only, averaged, validated, 1, split.in_words, _weights([data]))
+        return Arrangement(
+            (only,), only, averaged, validated, 1, split.in_words, _weights([data]), resubstituted=True
+        )
     own = np.split(split.codes, [data.n_queries])
     if not split.n_folds and validation is not None:
         validated = ((data, ()), (validation, (0,)))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
-
-from sinkprop.common.types import Floats
 from sinkprop.estimator.cluster_parameter import cloned, portable
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.selection import Selection
 from sinkprop.linear.annealed import AnnealedRanker
 from sinkprop.linear.records import Annealing, Stage
 from sinkprop.objective.gains import Gain
-from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks
-from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
+from sinkprop.objective.relaxations import Relaxation
 
 __all__ = ["SinkPropRanker"]
 
@@ -184,89 +177,3 @@ class SinkPropRanker(AnnealedRanker):
 
     def __getstate__(self) -> dict[str, Any]:
         return portable(super().__getstate__())
-
-    def rank_distribution(
-        self,
-        X: ArrayLike,
-        *,
-        ranks: ArrayLike | None = None,
-        sigma: float | None = None,
-        qid: Ids | None = None,
-    ) -> Floats:
-        """Rank probabilities of the documents of one query, under the relaxation of the model.
-
-        They come from the relaxation with which the model was trained, and are not calibrated to the
-        frequencies of ranks in any data.
-
-        Parameters
-        ----------
-        X : array of shape (n, D), DataFrame or Queries
-            Documents of one query.
-        ranks : array of shape (K,), optional
-            Ranks whose columns to return, from 1 to n; None returns all.
-        sigma : float, optional
-            Smoothing, in units of the model's scores, whose standard deviation within training queries is 1.
-            None uses the sigma of the fit.
-        qid : array of shape (n,), optional
-            Query ids, used only to check that the rows belong to a single query.
-
-        Returns
-        -------
-        array of shape (n, n) or (n, K)
-            Matrix Pi. Without `ranks`, Pi[j, k - 1] is the probability that row j has rank k. With `ranks`,
-            Pi[j, i] is the probability that row j has rank ``ranks[i]``.
-        """
-        rows, _ = self._rows_of_one_query(X, qid, "rank_distribution")
-        return doubly_stochastic(
-            self._theta(rows),
-            ranks=ranks,
-            relaxation=self._relaxation_at(sigma),
-            n_iter=self.n_iter,
-            epsilon=self.epsilon,
-        )
-
-    def expected_rank(
-        self,
-        X: ArrayLike,
-        *,
-        qid: Ids | None = None,
-        group: ArrayLike | None = None,
-        sigma: float | None = None,
-    ) -> Floats:
-        """Expected rank of each document in its query.
-
-        For document j it is sum_k k p_jk, where p_jk is the probability that j has rank k.
-
-        Parameters
-        ----------
-        X : array of shape (N, D), DataFrame or Queries
-            Documents.
-        qid : array of shape (N,), optional
-            Query id of each row. Needed, unless `group` is given or X is `Queries`.
-        group : array of shape (Q,), optional
-            Sizes of consecutive queries, in place of `qid`.
-        sigma : float, optional
-            Smoothing, in units of the model's scores; None uses the sigma of the fit.
-
-        Returns
-        -------
-        array of shape (N,)
-            Expected ranks, from 1 for the top.
-        """
-        X, groups = self._rows_in_queries(X, qid, group, "expected_rank")
-        return expected_ranks(
-            self._theta(self._prepared(X, groups)),
-            groups.codes,
-            relaxation=self._relaxation_at(sigma),
-            n_iter=self.n_iter,
-            epsilon=self.epsilon,
-            n_threads=self.n_threads,
-        )
-
-    def _relaxation_at(self, sigma: float | None) -> Relaxation:
-        check_is_fitted(self)
-        if sigma is None:
-            return self.relaxation_
-        if not isinstance(self.relaxation_, SmoothedIndicator):
-            raise ValueError("sigma is a setting of the smoothed indicator; a partitioned measure has none.")
-        return dataclasses.replace(self.relaxation_, sigma=sigma)

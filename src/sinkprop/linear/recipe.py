@@ -35,18 +35,19 @@ from sinkprop.data.blocks import Source, one_blas_thread
 from sinkprop.data.feature_scaling import Scaling, check_kind, scaling_of
 from sinkprop.data.missing import MissingValues
 from sinkprop.estimator.criteria import Criterion
+from sinkprop.estimator.held_out import MOST_ROWS, HeldOut
 from sinkprop.estimator.selection import Choice, Selection, average, choose, mean_over_queries
 from sinkprop.linear.ascent import Evaluation, Moments, Objective, moments_of, regressions, scorer, spreads
 from sinkprop.linear.exact_sums import exponent, until_it_fits
 from sinkprop.linear.missing import learned, treated
 from sinkprop.linear.paths import Arrangement, arrange
 from sinkprop.linear.records import FitResult, Stage
-from sinkprop.linear.tasks import Assess, Assessed, Extent, Linear
+from sinkprop.linear.tasks import Assess, Assessed, Extent, Linear, Score
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain
-from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
+from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, score_weights
 
-__all__ = ["Finished", "Recipe", "ResumeError", "train"]
+__all__ = ["Finished", "Recipe", "ResumeError", "Trained", "train"]
 
 # Penalties of the ridge regressions among which the validation queries choose the start; 0 is least squares.
 _RIDGES = (0.0, *(10.0 ** (i / 2) for i in range(-6, 4)))
@@ -133,6 +134,22 @@ class Finished:
         return cls(**{**given, "weights": tuple(given["weights"])})
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Outcome of `train`.
+
+    result    The model, and records of all stages.
+    scaling   Scaling of the features.
+    missing   Treatment of missing values; None if no value is missing.
+    held_out  Scores of the validation queries; None if there are none.
+    """
+
+    result: FitResult
+    scaling: Scaling
+    missing: MissingValues | None
+    held_out: HeldOut | None
+
+
 class ResumeError(ValueError):
     """Finished stages do not belong to this fit."""
 
@@ -146,11 +163,8 @@ def train(
     checkpoint: Callable[[Sequence[Finished]], None] | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     notify: Notify = silent,
-) -> tuple[FitResult, Scaling, MissingValues | None]:
+) -> Trained:
     """Fit a linear model with the settings `recipe`.
-
-    Returns the result, the scaling of the features and the treatment of missing values, which is None if no
-    value is missing.
 
     A stage is the optimization for one penalty and one sigma.
 
@@ -176,7 +190,7 @@ def _train(
     checkpoint: Callable[[Sequence[Finished]], None] | None,
     on_stage: Callable[[Stage], None] | None,
     notify: Notify,
-) -> tuple[FitResult, Scaling, MissingValues | None]:
+) -> Trained:
     extent = data.run(Extent())
     missing = learned(recipe.missing, data, extent, validation)
     if missing is not None:
@@ -239,7 +253,8 @@ def _train(
     n_queries = data.n_queries + (0 if validation is None else validation.n_queries)
     choice = _choice(finished, weight, recipe, n_queries)
     result = _result(paths, arrangement, finished, choice, recipe, status, regression)
-    return result, scaling, missing
+    held_out = _held_out(paths, arrangement, finished, choice, recipe.at(result.sigma))
+    return Trained(result, scaling, missing, held_out)
 
 
 def _objectives(
@@ -410,6 +425,45 @@ def _result(
         model = _sum(shares, weights)
     summary = (status, recipe.criterion, arrangement.validated_on)
     return FitResult(*summary, model, sigma, stages, start=regression)
+
+
+def _held_out(
+    paths: Sequence[Objective],
+    arrangement: Arrangement,
+    finished: Sequence[Finished],
+    choice: Choice,
+    relaxation: Relaxation,
+) -> HeldOut | None:
+    """Return the scores of the validation queries by the models of their paths, on the scale of the model's.
+
+    A path is the training on one set of queries. Its model is made of the stages by the same shares as the
+    model of all paths.
+    """
+    if arrangement.resubstituted:
+        return None
+    numbers = {number for _, numbers in arrangement.validation for number in numbers}
+    validating = [j for j, path in enumerate(arrangement.paths) if path.number in numbers]
+    used = [i for i in range(len(finished)) if choice.shares[i] > 0]
+    scaling, every = paths[0].scaling, arrangement.every
+    scorers = {}
+    for j in validating:
+        weights = [finished[i].weights[j] for i in used]
+        if relaxation.width == 1:
+            widths = [width or 1.0 for width in spreads([(every, W) for W in weights], scaling)]
+            model = _sum(choice.shares[used], [W / width for W, width in zip(weights, widths, strict=True)])
+            (width,) = spreads([(every, model)], scaling)
+            model = model / (width or 1.0)
+        else:
+            model = _sum(choice.shares[used], weights)
+        scorers[arrangement.paths[j].number] = scorer(model, scaling)
+    sources = [(source, numbers) for source, numbers in arrangement.validation if numbers]
+    share = arrangement.n_validation / sum(source.n_queries for source, _ in sources)
+    step = max(1, math.ceil(share * sum(source.n_rows for source, _ in sources) / MOST_ROWS))
+    found = [
+        source.run(Score({number: scorers[number] for number in numbers}, score_weights(relaxation), step))
+        for source, numbers in sources
+    ]
+    return HeldOut.joined(part for part in found if part is not None)
 
 
 def _sum(shares: Floats, arrays: Sequence[Floats]) -> Floats:

@@ -24,6 +24,7 @@ from sinkprop.data.blocks import Block
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Criterion
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.splits import NO_PATH
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
 from sinkprop.linear.problem import row_scores
@@ -42,6 +43,7 @@ __all__ = [
     "Gram",
     "Linear",
     "Point",
+    "Score",
     "Spread",
     "Squares",
     "Sums",
@@ -492,6 +494,43 @@ class Assess:
         }
         training = [part.training for part in parts if part.training is not None]
         return Assessed(validation, reduce(add, training) if training else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """Task that scores validation queries, each by the model of the path that it validates.
+
+    A path is the training on one set of queries; see `Split`. The result is None for a block without
+    validation queries.
+
+    scorers  {index of a path: its scorer}.
+    weights  Weights with which the outputs of a scorer are summed to a single score.
+    step     Only every step-th query of the whole set is scored.
+    """
+
+    scorers: Mapping[int, Linear]
+    weights: tuple[float, ...]
+    step: int
+
+    def __call__(self, block: Block) -> HeldOut | None:
+        data = block.data
+        sizes, scores = data.groups.sizes, np.full(len(data.y), np.nan)
+        counted = (block.first + np.arange(len(sizes))) % self.step == 0
+        validated = np.zeros(len(sizes), dtype=bool)
+        for path, scorer in self.scorers.items():
+            own = counted if block.codes is None else counted & (block.codes == path)
+            rows = np.repeat(own, sizes)
+            if own.any():
+                theta = scorer(data.X[rows])
+                scores[rows] = theta if theta.ndim == 1 else theta @ np.array(self.weights)
+            validated |= own
+        if not validated.any():
+            return None
+        rows = np.repeat(validated, sizes)
+        return HeldOut(scores[rows], data.y[rows], sizes[validated])
+
+    def combine(self, parts: Sequence[HeldOut | None]) -> HeldOut | None:
+        return HeldOut.joined(part for part in parts if part is not None)
 
 
 def _numbers(block: Block, path: int) -> Integers:

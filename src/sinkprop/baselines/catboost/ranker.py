@@ -18,6 +18,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import seed_of
 from sinkprop.estimator.criteria import mean_criterion, metric_criterion
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.selection import Selection, as_selection
 from sinkprop.estimator.splits import divide
 from sinkprop.estimator.tuning import Candidate
@@ -194,6 +195,7 @@ class CatBoostRanker(TreeRanker):
             criterion_of, name = metric_criterion(selection.criterion or self._criterion(), self.convention)
             scores = self._score_rows(self._held_out.X, self._held_out.groups)
             value = mean_criterion(criterion_of, self._held_out, scores)
+            self._keep_held_out(HeldOut(scores, self._held_out.y, self._held_out.groups.sizes))
             (trial,) = self.fit_result_.trials
             self.fit_result_ = dataclasses.replace(
                 self.fit_result_,
