@@ -49,6 +49,14 @@ def text(ranker):
     return booster_text(ranker.booster_)
 
 
+@pytest.fixture
+def kept(monkeypatch):
+    """What each fit keeps for the calibration."""
+    found = []
+    monkeypatch.setattr(BoostedRanker, "_keep_held_out", lambda self, held: found.append(held))
+    return found
+
+
 @pytest.fixture(scope="module")
 def client():
     with (
@@ -109,6 +117,24 @@ def test_two_workers_grow_the_trees_of_one_process(two, settings):
     assert (there.n_rows_, there.n_queries_) == (len(TRAIN[1]), 60)
 
 
+@pytest.mark.parametrize("settings", [{}, {"validation_fraction": 0.3}], ids=str)
+def test_the_scores_of_validation_queries_come_back(two, kept, settings):
+    sets = [tuple(each[rows] for each in VALI) for rows in (VALI[2] < 7, VALI[2] >= 7)]
+    several = {"eval_set": [part[:2] for part in sets], "eval_qid": [part[2] for part in sets]}
+    settings = {"noise": 0, "n_estimators": 12, **ALIKE, **settings}
+    for where in (None, two):
+        fitted(where, options={} if "validation_fraction" in settings else several, **settings)
+    here, there = kept
+    np.testing.assert_allclose(there.scores, here.scores, rtol=1e-9)
+    np.testing.assert_array_equal(there.labels, here.labels)
+    np.testing.assert_array_equal(there.sizes, here.sizes)
+
+
+def test_a_fit_without_validation_queries_keeps_none(two, kept):
+    fitted(two, n_estimators=2)
+    assert kept == [None]
+
+
 def test_noise_is_that_of_one_process(two):
     first = fitted(n_estimators=5)
     settings = {"n_estimators": 1, **ALIKE}  # one tree: its scores are the same to the last bit
@@ -118,7 +144,7 @@ def test_noise_is_that_of_one_process(two):
     assert np.abs(other.predict(VALI[0]) - here.predict(VALI[0])).max() > 1e-3
 
 
-def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
+def test_three_processes_grow_the_trees_of_two(two, kept, monkeypatch):
     """A third process, in the first worker, takes a part of its queries."""
     from sinkprop.gbdt.cluster import driver as boosted
 
@@ -133,6 +159,7 @@ def test_three_processes_grow_the_trees_of_two(two, monkeypatch):
     found = fitted(two, options=EVALUATION)
     assert found.cluster_record_.workers == 3
     assert text(found) == text(expected)
+    np.testing.assert_array_equal(kept[1].scores, kept[0].scores)
     assert found.fit_result_ == expected.fit_result_
 
 
@@ -281,7 +308,7 @@ def expected(client):
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_worker_changes_nothing(two, expected, rank):
+def test_a_killed_worker_changes_nothing(two, expected, kept, rank):
     pids = two.run(os.getpid)
     thread = when_kept(two, 10, lambda: os.kill(pids[sorted(pids)[rank]], signal.SIGKILL))
     found = fitted(two, options=EVALUATION, **LONG)
@@ -289,6 +316,7 @@ def test_a_killed_worker_changes_nothing(two, expected, rank):
     assert found.cluster_record_.losses == 1
     assert text(found) == text(expected)
     assert found.fit_result_ == expected.fit_result_
+    np.testing.assert_allclose(kept[-1].scores, found.predict(VALI[0]), rtol=1e-9)
 
 
 def test_one_worker_goes_on_for_two(two, monkeypatch):

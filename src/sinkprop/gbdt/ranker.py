@@ -26,7 +26,7 @@ from sinkprop.gbdt.boosters import as_booster, booster_names, booster_of
 from sinkprop.gbdt.derivatives import GAIN, TreeLoss
 from sinkprop.gbdt.fitted import FittedTrees
 from sinkprop.gbdt.growing.fit import fit_boosters
-from sinkprop.gbdt.growing.loop import BoostingFit
+from sinkprop.gbdt.growing.loop import GrownModel
 from sinkprop.gbdt.growing.rows import categorical_columns, joined_rows, streamed_training_set
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import check_row_weight
@@ -417,7 +417,7 @@ class BoostedRanker(FittedTrees):
             names, found = getattr(self, "feature_names_in_", ()), self._categories
             check_evaluation(eval_sets, evaluation[0], self.n_features_in_, names, found)
             with self._progress() as notify:
-                text, result, self.cluster_record_ = cluster.grow(
+                grown, self.cluster_record_ = cluster.grow(
                     data,
                     eval_sets,
                     settings,
@@ -426,7 +426,7 @@ class BoostedRanker(FittedTrees):
                     names=booster_names(names),
                     categorical=categorical_columns(categorical_feature, found, names, self.n_features_in_),
                 )
-        self._finish(text, result, self.n_features_in_, 1)
+        self._finish(grown, self.n_features_in_)
         self.n_rows_, self.n_queries_ = data.plan.n_rows, data.plan.n_queries
 
     def _stored_eval_set(self, item: Any) -> TrainingSet:
@@ -445,10 +445,8 @@ class BoostedRanker(FittedTrees):
     def _fit(self, data: TrainingSet, validation: TrainingSet | None, **plan: Any) -> None:
         """Fit in this process; `plan` are fields of `Boosting` that are not parameters of the ranker."""
         with watching_time(type(self).__name__), self._progress() as notify:
-            text, result, n_boosters = fit_boosters(
-                data, validation, self._fit_settings(), notify=notify, **plan
-            )
-        self._finish(text, result, data.X.shape[1], n_boosters)
+            grown = fit_boosters(data, validation, self._fit_settings(), notify=notify, **plan)
+        self._finish(grown, data.X.shape[1])
 
     def _fit_settings(self) -> FitSettings:
         return FitSettings.of(self.get_params(deep=False), self._others)
@@ -459,7 +457,8 @@ class BoostedRanker(FittedTrees):
     def _progress(self) -> AbstractContextManager[Notify]:
         return progress_line(bool(self.verbose) and self.verbose > 0)
 
-    def _finish(self, text: str, result: BoostingFit, n_features: int, n_boosters: int) -> None:
+    def _finish(self, grown: GrownModel, n_features: int) -> None:
+        result = grown.result
         if result.status == "interrupted":
             warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         if result.still_rising and result.n_rounds >= _MANY_TREES:
@@ -470,7 +469,8 @@ class BoostedRanker(FittedTrees):
                 stacklevel=4,
             )
         self.scaling_ = fit_scaling("none", np.empty((0, n_features)))
-        self._set_fitted(booster_of(text), result, n_boosters)
+        self._set_fitted(booster_of(grown.text), result, grown.n_boosters)
+        self._keep_held_out(grown.held_out)
 
     def _first_trees(self, model: Any) -> Any:
         """Booster of `init_model`; raises a ValueError if its categories are not those of X."""

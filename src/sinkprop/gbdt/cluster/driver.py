@@ -42,10 +42,11 @@ from sinkprop.gbdt.cluster.messages import (
     Rank,
     Settings,
     TreePartition,
+    joined_parts,
 )
 from sinkprop.gbdt.cluster.worker import forget, listen, progress_of, stop_fit, train
 from sinkprop.gbdt.derivatives import whole_of
-from sinkprop.gbdt.growing.loop import BoostingFit, Grown
+from sinkprop.gbdt.growing.loop import Grown, GrownModel
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -162,10 +163,10 @@ def grow_on_cluster(
     settings: Settings,
     *,
     notify: Notify = silent,
-) -> tuple[str, BoostingFit, ClusterRecord]:
+) -> tuple[GrownModel, ClusterRecord]:
     """Grow trees for queries on a cluster.
 
-    Returns the text of the model and the record of the fit, like `grow`, and the `ClusterRecord`.
+    Returns the model, like `grow`, and the `ClusterRecord`.
 
     eval_sets  Evaluation sets, whose queries are all used for validation.
     codes      Use of each query (Q,): `TRAINING`, `VALIDATION`, their sum for both uses, or 0 for neither.
@@ -228,11 +229,10 @@ class _Driver:
     def close(self) -> None:
         self._placement.release()
 
-    def run(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+    def run(self, notify: Notify) -> tuple[GrownModel, ClusterRecord]:
         """Start the fit, and start it again after each loss of a worker, until it finishes.
 
-        Returns the text of the model, the record of the fit and the record of the cluster. Raises
-        `ClusterLost` after `_LOSSES` losses.
+        Returns the model and the record of the cluster. Raises `ClusterLost` after `_LOSSES` losses.
         """
         n_workers = len(workers_of(self._client))
         # whether the fit starts with several workers; this decides how derivatives are rounded, so it is not
@@ -243,8 +243,8 @@ class _Driver:
             try:
                 self._placement.refresh(at_once=True)
                 n_workers = len(self._placement.workers)
-                text, result, record = self._attempt(notify)
-                return text, result, replace(record, losses=losses)
+                model, record = self._attempt(notify)
+                return model, replace(record, losses=losses)
             except (_Lost, KeyError) as lost:
                 # Dask raises a KeyError with the address of a worker that is lost before Dask can use it
                 if isinstance(lost, KeyError) and not str(lost.args[0]).partition("://")[2]:
@@ -259,7 +259,7 @@ class _Driver:
         while len(workers_of(self._client)) < n_workers and time.monotonic() < deadline:
             time.sleep(_POLL)
 
-    def _attempt(self, notify: Notify) -> tuple[str, BoostingFit, ClusterRecord]:
+    def _attempt(self, notify: Notify) -> tuple[GrownModel, ClusterRecord]:
         """Run the fit once on the connected workers, starting from the last copy of the trees, if any.
 
         Raises `_Lost` if a worker is lost.
@@ -345,7 +345,7 @@ class _Driver:
 
     def _result(
         self, fit: Fit, first: str, futures: dict[str, Future[Any]], notify: Notify
-    ) -> tuple[str, BoostingFit, ClusterRecord]:
+    ) -> tuple[GrownModel, ClusterRecord]:
         """Wait until all workers finish, and return the result of worker `first`.
 
         Raises `_Lost` if a worker is lost.
@@ -376,10 +376,12 @@ class _Driver:
             if isinstance(error, BaseException):
                 raise error
         found = [returned[worker] for worker in (first, *set(futures) - {first})]
-        text, result, record = found[0]
-        if result is None:
+        model, record, _ = found[0]
+        if model is None:
             raise KeyboardInterrupt
-        return text, result, replace(record, sent=max(record.sent for _, _, record in found))
+        held_out = joined_parts([part for _, _, parts in found for part in parts])
+        sent = max(record.sent for _, record, _ in found)
+        return replace(model, held_out=held_out), replace(record, sent=sent)
 
     def _raise(self, futures: dict[str, Future[Any]]) -> None:
         """Raise the error of a worker, if any; raises `_Lost` if all errors follow from a lost worker."""

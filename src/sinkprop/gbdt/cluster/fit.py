@@ -22,7 +22,7 @@ from sinkprop.gbdt.cluster.driver import (
     queries_on,
 )
 from sinkprop.gbdt.cluster.messages import ClusterRecord, Settings
-from sinkprop.gbdt.growing.loop import BoostingFit
+from sinkprop.gbdt.growing.loop import GrownModel
 from sinkprop.gbdt.growing.rows import SparseRows
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import checked_criterion
@@ -73,7 +73,7 @@ class ClusterData:
         first: Any,
         notify: Notify,
         **plan: Any,
-    ) -> tuple[str, BoostingFit, ClusterRecord]:
+    ) -> tuple[GrownModel, ClusterRecord]:
         """Grow the trees of a model on the workers, see `grow_on_cluster`.
 
         first  Booster whose trees come first, or None.

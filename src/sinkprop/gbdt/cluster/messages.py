@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from sinkprop.cluster.partitions import FitPartition
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Integers
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.gbdt.derivatives import TreeLoss
 from sinkprop.gbdt.growing.loop import Boosting, Grown
 
-__all__ = ["TRAINING", "VALIDATION", "ClusterRecord", "Fit", "Rank", "Settings", "TreePartition"]
+__all__ = [
+    "TRAINING",
+    "VALIDATION",
+    "ClusterRecord",
+    "Fit",
+    "HeldOutPart",
+    "Rank",
+    "Settings",
+    "TreePartition",
+    "joined_parts",
+]
 
 
 # Uses of a query. Their sum means both uses; 0 means that the query is not used, because its weight is 0.
@@ -127,3 +141,25 @@ class Rank:
     addresses: tuple[tuple[str, int], ...]
     assigned: tuple[TreePartition, ...]
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPart:
+    """Validation queries of one process, with their scores.
+
+    numbers  Indices (Q,) of these queries among all validation queries of the fit.
+    queries  The queries.
+    """
+
+    numbers: Integers
+    queries: HeldOut
+
+
+def joined_parts(parts: Sequence[HeldOutPart]) -> HeldOut | None:
+    """Validation queries of all processes, in the order of their numbers; None if there are none."""
+    held = HeldOut.joined(part.queries for part in parts)
+    if held is None:
+        return None
+    numbers = np.concatenate([part.numbers for part in parts])
+    rows = np.argsort(np.repeat(numbers, held.sizes), kind="stable")
+    return HeldOut(held.scores[rows], held.labels[rows], held.sizes[np.argsort(numbers)])

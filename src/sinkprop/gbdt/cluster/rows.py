@@ -214,6 +214,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
     if not fit.n_validation:
         return None
     part = _joined(own.validation) if own.validation else None
+    y, sizes = (np.empty(0), np.empty(0, np.int64)) if part is None else (part.y, part.groups.sizes)
 
     def gather(values: Floats) -> list[Floats]:
         return [values] if mesh is None else mesh.gather_arrays(values, fit.n_validation)
@@ -238,7 +239,9 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
             values = np.empty(0) if expected is None else expected.values(scores)
             return math.fsum(np.concatenate(gather(values)))
 
-        return Validation(own.rows(VALIDATION), mean, expected_name(settings.loss), settings.validated_on)
+        return Validation(
+            own.rows(VALIDATION), mean, expected_name(settings.loss), settings.validated_on, y, sizes
+        )
     criterion_of, name = metric_criterion(settings.criterion, settings.convention)
 
     def mean_metric(scores: Floats) -> float:
@@ -247,7 +250,7 @@ def validation_of(fit: Fit, own: OwnQueries, mesh: Mesh | None, n_threads: int) 
         found[order] = np.concatenate(gather(values))
         return float(mean_over_queries(found, weight))
 
-    return Validation(own.rows(VALIDATION), mean_metric, name, settings.validated_on)
+    return Validation(own.rows(VALIDATION), mean_metric, name, settings.validated_on, y, sizes)
 
 
 def _joined(parts: Sequence[TrainingSet]) -> TrainingSet:

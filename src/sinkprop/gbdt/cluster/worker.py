@@ -14,15 +14,16 @@ from urllib.parse import urlparse
 import numpy as np
 
 from sinkprop.common.types import Floats
+from sinkprop.estimator.held_out import taken_queries
 from sinkprop.gbdt.boosters import booster_of, lightgbm_module
 from sinkprop.gbdt.cluster.greeting import listening_socket
 from sinkprop.gbdt.cluster.mesh import Mesh, PeerLost, rounded
-from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, Rank
+from sinkprop.gbdt.cluster.messages import TRAINING, ClusterRecord, Fit, HeldOutPart, Rank
 from sinkprop.gbdt.cluster.rows import OwnQueries, shared_bins, validation_of
 from sinkprop.gbdt.derivatives import Derivatives
 from sinkprop.gbdt.growing.bagging import QueryBagging
 from sinkprop.gbdt.growing.bins import dataset
-from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, Grown, Growth, grow
+from sinkprop.gbdt.growing.loop import Boosting, Grown, GrownModel, Growth, grow
 
 __all__ = ["forget", "listen", "progress_of", "stop_fit", "train"]
 
@@ -120,11 +121,13 @@ def forget(name: str, _: None = None) -> bool:
     return False
 
 
-def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, BoostingFit | None, ClusterRecord]:
+def train(
+    fit: Fit, ranks: Sequence[Rank], *partitions: Any
+) -> tuple[GrownModel | None, ClusterRecord, list[HeldOutPart]]:
     """Grow the trees together with the other workers.
 
-    Returns the text of the model, the record of the fit and the record of the cluster. The record of the fit
-    is None if the fit was interrupted and has no model.
+    Returns the model, the record of the cluster and the validation queries of this worker. The model is None
+    if the fit was interrupted before it had one.
 
     ranks       Processes of the fit that this worker runs, each in a thread: one, or two if it is the only
                 worker left.
@@ -171,18 +174,18 @@ def train(fit: Fit, ranks: Sequence[Rank], *partitions: Any) -> tuple[str, Boost
     errors = [result for result in found.values() if isinstance(result, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, PeerLost)):
         if isinstance(error, KeyboardInterrupt):  # interrupted, and there is no model to keep
-            return "", None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0)
+            return None, ClusterRecord(0, 0, 0, 0.0, 0.0, 0), []
         raise error
-    text, result, record = found[ranks[0].rank]
-    return text, result, record
+    model, record, _ = found[ranks[0].rank]
+    return model, record, [part for _, _, part in found.values() if part is not None]
 
 
 def _grow(
     fit: Fit, rank: Rank, partitions: Sequence[Any], control: _Control, n_threads: int
-) -> tuple[str, BoostingFit, ClusterRecord]:
+) -> tuple[GrownModel, ClusterRecord, HeldOutPart | None]:
     """Connect one process of the fit to the others, and grow the trees.
 
-    Returns the text of the model, the record of the fit and the record of the cluster.
+    Returns the model, the record of the cluster and the validation queries of this process.
     """
     mesh = None
     if fit.several:
@@ -212,10 +215,10 @@ def _grow(
 
 def _grow_in(
     fit: Fit, own: OwnQueries, mesh: Mesh | None, control: _Control, rank: int, n_threads: int
-) -> tuple[str, BoostingFit, ClusterRecord]:
+) -> tuple[GrownModel, ClusterRecord, HeldOutPart | None]:
     """Grow the trees in one process; `mesh` is None if it is the only process of the fit.
 
-    Returns the text of the model, the record of the fit and the record of the cluster.
+    Returns the model, the record of the cluster and the validation queries of this process.
     """
     settings = fit.settings
     parameters = {**settings.plan.parameters, "num_threads": n_threads}
@@ -247,7 +250,7 @@ def _grow_in(
         plan = replace(plan, parameters={**parameters, "tree_learner": "data", "num_machines": mesh.size})
 
     keep = _Keeping(control, mesh, rank, settings.plan, fit.keep)
-    text, result = grow(
+    model = grow(
         own.rows(TRAINING),
         drawn,
         plan,
@@ -259,7 +262,10 @@ def _grow_in(
         resumed=fit.resumed,
         watch=keep,
     )
-    return text, result, keep.record()
+    part = None
+    if (held := model.held_out) is not None:
+        part = HeldOutPart(own.numbers[taken_queries(held.sizes)], held.limited())
+    return replace(model, held_out=None), keep.record(), part
 
 
 class _Keeping:

@@ -9,9 +9,10 @@ import numpy as np
 
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats, Integers, Mask
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.gbdt.boosters import booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset
-from sinkprop.gbdt.growing.loop import EVERY, Boosting, BoostingFit, Function, Value
+from sinkprop.gbdt.growing.loop import EVERY, Boosting, BoostingFit, Function, GrownModel, Value
 from sinkprop.gbdt.growing.validation import Validation
 from sinkprop.gbdt.tree_text import mean_of_models
 
@@ -49,8 +50,8 @@ def grow_together(
     value: Value,
     notify: Notify = silent,
     adapt: Callable[[], None] = lambda: None,
-) -> tuple[str, BoostingFit]:
-    """Grow boosters for the rows X, one tree of each per round; returns the text of their mean, and a record.
+) -> GrownModel:
+    """Grow boosters for the rows X, one tree of each per round.
 
     The mean of the boosters is one model, see `mean_of_models`. One round is the best for all of them, by the
     criterion of the mean.
@@ -66,10 +67,10 @@ def grow_together(
     try:
         status = growth.run(notify, adapt)
     except KeyboardInterrupt:
-        if not growth.values:
+        if growth.best < 0:
             raise
         status = "interrupted"
-    return growth.text(), growth.record(status)
+    return GrownModel(growth.text(), growth.record(status), growth.held_out(), len(derivatives))
 
 
 class _Together:
@@ -100,7 +101,14 @@ class _Together:
         self.values: list[float] = []
         self._trees: list[list[int]] = []
         self._training: list[tuple[int, float]] = []
-        self._best = 0
+        # index of the best round, from 0, and the scores that gave its criterion; one assignment sets both,
+        # so that an interrupt cannot come between them
+        self._best = -1, np.empty(0)
+
+    @property
+    def best(self) -> int:
+        """Index of the best round, from 0; -1 before the first round is finished."""
+        return self._best[0]
 
     def run(self, notify: Notify, adapt: Callable[[], None]) -> str:
         """Grow the trees; returns the status, "finished" or "stopped early"."""
@@ -112,14 +120,15 @@ class _Together:
             adapt()
             if splittable:
                 self._update(number)
-            value = validation.mean(self._scores_to_validate())
+            scores = self._scores_to_validate()
+            value = validation.mean(scores)
             self._trees.append([booster.num_trees() for booster in self._boosters])
             self.values.append(value)
-            if plan.patience is None or value > self.values[self._best] + plan.min_delta:
-                self._best = number
-            at = f"{validation.criterion} {self.values[self._best]:.4f}"
+            if number == 0 or plan.patience is None or value > self.values[self.best] + plan.min_delta:
+                self._best = number, scores
+            at = f"{validation.criterion} {self.values[self.best]:.4f}"
             notify(number + 1, n_rounds, f"round {number + 1} of {len(self._boosters)} boosters, {at}")
-            if plan.patience is not None and number - self._best >= plan.patience:
+            if plan.patience is not None and number - self.best >= plan.patience:
                 return "stopped early"
         return "finished"
 
@@ -165,10 +174,14 @@ class _Together:
 
     def text(self) -> str:
         """The mean of the boosters, with the trees up to the best round, in LightGBM's format."""
-        counts = self._trees[self._best]
+        counts = self._trees[self.best]
         return mean_of_models(
             [booster_text(booster, n) for booster, n in zip(self._boosters, counts, strict=True)]
         )
+
+    def held_out(self) -> HeldOut:
+        """Validation queries with their scores at the best round."""
+        return self._validation.held_out(self._best[1])
 
     def record(self, status: str) -> BoostingFit:
         validation, n_rounds = self._validation, len(self.values)
@@ -178,6 +191,6 @@ class _Together:
             validation.validated_on,
             tuple(map(float, self.values)),
             n_rounds,
-            self._best + 1,
+            self.best + 1,
             tuple(self._training),
         )

@@ -13,7 +13,7 @@ from sinkprop.gbdt.boosters import lightgbm_module
 from sinkprop.gbdt.derivatives import Derivatives
 from sinkprop.gbdt.growing.bagging import QueryBagging, WithoutQueries
 from sinkprop.gbdt.growing.ensemble import grow_together, queries_left_out, query_parts
-from sinkprop.gbdt.growing.loop import Boosting, BoostingFit, grow
+from sinkprop.gbdt.growing.loop import Boosting, GrownModel, grow
 from sinkprop.gbdt.growing.rows import StreamedRows
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import (
@@ -30,8 +30,8 @@ __all__ = ["fit_boosters"]
 
 def fit_boosters(
     data: TrainingSet, eval_set: TrainingSet | None, settings: FitSettings, *, notify: Notify, **plan: Any
-) -> tuple[str, BoostingFit, int]:
-    """Grow the trees of a model; returns its text, in LightGBM's format, the record, and n_boosters.
+) -> GrownModel:
+    """Grow the trees of a model.
 
     plan  Fields of `Boosting` that are not parameters of the ranker, such as `names`.
     """
@@ -75,12 +75,10 @@ def fit_boosters(
         with adapting_threads(n_threads, most) as adapt:
             watched: dict[str, Any] = {"value": derivatives[0].value, "notify": notify, "adapt": adapt}
             if n_boosters == 1:
-                text, result = grow(part.X, functions[0], boosting, validation, **watched)
-            else:
-                text, result = _grow_together(part, functions, boosting, validation, settings, **watched)
+                return grow(part.X, functions[0], boosting, validation, **watched)
+            return _grow_together(part, functions, boosting, validation, settings, **watched)
     except lightgbm_module().basic.LightGBMError as error:
         raise ValueError(f"LightGBM refuses this: {' '.join(str(error).split())}") from error
-    return text, result, n_boosters
 
 
 def _grow_together(
@@ -90,7 +88,7 @@ def _grow_together(
     validation: Validation | None,
     settings: FitSettings,
     **watched: Any,
-) -> tuple[str, BoostingFit]:
+) -> GrownModel:
     """Grow several boosters, each on some of the queries."""
     count, sizes, parts, seed = len(functions), part.groups.sizes, None, settings.seed
     if validation is None:

@@ -12,11 +12,12 @@ import numpy as np
 from sinkprop.common.progress import Notify, silent
 from sinkprop.common.types import Floats
 from sinkprop.estimator.fit_record import FitRecord
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset, predicted
 from sinkprop.gbdt.growing.validation import Validation
 
-__all__ = ["Boosting", "BoostingFit", "Grown", "Growth", "grow"]
+__all__ = ["Boosting", "BoostingFit", "Grown", "GrownModel", "Growth", "grow"]
 
 Function = Callable[[Floats], tuple[Any, Any]]
 Value = Callable[[Floats], float]
@@ -130,6 +131,22 @@ class Grown:
     training: tuple[tuple[int, float], ...]
 
 
+@dataclass(frozen=True, eq=False)
+class GrownModel:
+    """Result of a fit.
+
+    text        The trees, in LightGBM's format.
+    result      Record of the fit.
+    held_out    Validation queries with their scores at the best round; None without validation queries.
+    n_boosters  Number of boosters whose mean is the model.
+    """
+
+    text: str
+    result: BoostingFit
+    held_out: HeldOut | None
+    n_boosters: int = 1
+
+
 def grow(
     X: Any,
     derivatives: Function,
@@ -143,8 +160,8 @@ def grow(
     network: AbstractContextManager[Any] | None = None,
     resumed: Grown | None = None,
     watch: Callable[[Growth], None] | None = None,
-) -> tuple[str, BoostingFit]:
-    """Grow trees for the rows X; returns the text of the model, in LightGBM's format, and the fit's record.
+) -> GrownModel:
+    """Grow trees for the rows X.
 
     value    Function from the scores of the training rows to their expected gain, for the record.
     adapt    Function that is called before each round, see `adapting_threads`.
@@ -165,7 +182,8 @@ def grow(
         if not growth.trees or plan.dart:
             raise
         status = "interrupted"
-    return booster_text(growth.booster, growth.trees[growth.best]), growth.record(status)
+    text = booster_text(growth.booster, growth.trees[growth.best])
+    return GrownModel(text, growth.record(status), growth.held_out())
 
 
 class Growth:
@@ -200,6 +218,8 @@ class Growth:
         self._value = None if plan.dart else value
         self._training: list[tuple[int, float]] = list(resumed.training) if resumed else []
         self.best = resumed.best if resumed else 0
+        self._seen = np.empty(0)  # scores of the validation rows: LightGBM's buffer, which it writes anew
+        self._kept = (-1, self._seen)  # index of a round, and the scores of the validation rows after it
 
     def _dataset(self, X: Any, **options: Any) -> Any:
         """Make a LightGBM Dataset of the rows X.
@@ -209,8 +229,8 @@ class Growth:
         scores = None if self._first is None else self._scores(self._first, X)
         return self._make(X, parameters=self._plan.parameters, init_score=scores, **options)
 
-    def _scores(self, booster: Any, X: Any) -> Floats:
-        return predicted(booster, X, num_threads=self._parameters["num_threads"])
+    def _scores(self, booster: Any, X: Any, **options: Any) -> Floats:
+        return predicted(booster, X, num_threads=self._parameters["num_threads"], **options)
 
     def run(
         self,
@@ -246,8 +266,9 @@ class Growth:
                     value = validation.mean(np.empty(0))
                 self._values.append(value)
                 self.trees.append(self.booster.num_trees())
-                if patience is None or value > self._values[self.best] + plan.min_delta:
+                if number == 0 or patience is None or value > self._values[self.best] + plan.min_delta:
                     self.best = number
+                    self._kept = number, self._seen.copy()
                 self._call(number, before=False, results=results)
                 at = f", {validation.criterion} {self._values[self.best]:.4f}" if validation else ""
                 notify(number + 1, n_rounds, f"tree {number + 1}{at}")
@@ -267,7 +288,8 @@ class Growth:
         """Take `booster` as the result of the fit, without growing trees; returns the status "finished"."""
         self.booster, self.trees = booster, [booster.num_trees()]
         if self._validation is not None:
-            self._values = [self._validation.mean(self._scores(booster, self._validation.X))]
+            self._kept = 0, self._scores(booster, self._validation.X)
+            self._values = [self._validation.mean(self._kept[1])]
         return "finished"
 
     def _begin(self) -> None:
@@ -299,7 +321,7 @@ class Growth:
         return self._derivatives(scores)
 
     def _criterion(self, scores: Floats, _: object) -> tuple[str, float, bool]:
-        validation = self._validation
+        self._seen, validation = scores, self._validation
         return (validation.criterion, validation.mean(scores), True) if validation else ("", np.nan, True)
 
     def _callbacks(self, *, before: bool) -> list[Callable[[Any], Any]]:
@@ -324,6 +346,16 @@ class Growth:
                     evaluation_result_list=results,
                 )
             )
+
+    def held_out(self) -> HeldOut | None:
+        """Validation queries with their scores by the trees up to the best round."""
+        validation, (number, scores) = self._validation, self._kept
+        if validation is None:
+            return None
+        # a callback may have chosen an earlier round, or the best one was run before the fit was resumed
+        if number != self.best and len(validation.X):
+            scores = self._scores(self.booster, validation.X, num_iteration=self.trees[self.best])
+        return validation.held_out(scores)
 
     def grown(self) -> Grown:
         """State of the fit, from which another process can resume it."""

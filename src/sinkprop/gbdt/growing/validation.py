@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from sinkprop.common.arguments import number
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import Criterion, metric_criterion
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.selection import Selection, mean_over_queries
 from sinkprop.estimator.splits import divide
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
@@ -36,12 +37,20 @@ class Validation:
     mean          Function from their scores to the mean criterion over the validation queries.
     criterion     Name of the criterion.
     validated_on  Validation queries in words, such as "21 validation queries".
+    y             Labels of the validation rows.
+    sizes         Number of rows of each validation query.
     """
 
     X: Any
     mean: Callable[[Floats], float]
     criterion: str
     validated_on: str
+    y: Floats
+    sizes: Integers
+
+    def held_out(self, scores: Floats) -> HeldOut:
+        """The validation queries with their scores, for the calibration of the ranker."""
+        return HeldOut(scores, self.y, self.sizes)
 
 
 def counting(data: TrainingSet) -> TrainingSet:
@@ -103,7 +112,8 @@ def divided(
     division = divide(data, validation, selection, np.random.default_rng([seed, 0]))
     ((_, held_out),), weight = division.validation, division.weight
     mean, name = _mean_criterion(held_out, weight, named, loss=loss, n_threads=n_threads)
-    return division.parts[0], Validation(held_out.X, mean, name, division.validated_on)
+    words, sizes = division.validated_on, held_out.groups.sizes
+    return division.parts[0], Validation(held_out.X, mean, name, words, held_out.y, sizes)
 
 
 def cross_validation(
@@ -119,7 +129,7 @@ def cross_validation(
     named = checked_criterion(criterion, convention, None)
     mean, name = _mean_criterion(data, data.query_weight, named, loss=loss, n_threads=n_threads)
     words = f"{n_splits}-fold cross-validation over {data.n_queries} queries"
-    return Validation(data.X, mean, name, words)
+    return Validation(data.X, mean, name, words, data.y, data.groups.sizes)
 
 
 def _mean_criterion(
