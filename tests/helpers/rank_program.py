@@ -87,7 +87,7 @@ def outcome(fit):
 
 
 def of(ranker):
-    r = ranker.fit_result_
+    r, held = ranker.fit_result_, ranker._calibrating
     return {
         "weights": dict(ranker.module_.state_dict()),
         "epochs": [(e.loss, e.criterion, e.training, e.chosen) for e in r.epochs],
@@ -95,6 +95,7 @@ def of(ranker):
         "validated_on": r.validated_on,
         "sizes": (ranker.n_rows_, ranker.n_queries_),
         "shift": torch.tensor(ranker.scaling_.shift),
+        "held out": None if held is None else torch.tensor(np.stack([held.scores, held.labels])),
     }
 
 

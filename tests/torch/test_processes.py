@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from places import ROOT
 
 import sinkprop
@@ -85,6 +85,7 @@ def same(a, b):
         assert torch.equal(x, b["weights"][name]), name
     assert torch.equal(a["shift"], b["shift"])
     assert repr(a["epochs"]) == repr(b["epochs"])
+    assert_array_equal(*(np.empty(0) if x["held out"] is None else x["held out"] for x in (a, b)))
     for name in ("status", "validated_on", "sizes"):
         assert a[name] == b[name]
 
@@ -96,6 +97,10 @@ def near(a, b):
     assert len(a["epochs"]) == len(b["epochs"])
     for x, y in zip(a["epochs"], b["epochs"], strict=True):
         assert_allclose(x[:2], y[:2], rtol=1e-6)
+    assert (a["held out"] is None) == (b["held out"] is None)
+    if a["held out"] is not None:  # the same queries, in another order
+        held = [x["held out"][:, x["held out"][0].argsort()] for x in (a, b)]
+        assert_allclose(*held, rtol=1e-6, atol=1e-8)
     for name in ("status", "validated_on", "sizes"):
         assert a[name] == b[name]
 

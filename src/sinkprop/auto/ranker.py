@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sinkprop.auto.clock import Clock
 from sinkprop.auto.crossfit import CrossFit, Fits, cross_fit, planned
+from sinkprop.auto.held_out import held_out_scores
 from sinkprop.auto.member_files import member_from, member_state
 from sinkprop.auto.members import KINDS, Settings, fitted_member, named_methods
 from sinkprop.auto.record import AutoFit, MemberRecord
@@ -25,6 +26,7 @@ from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.categorical_inputs import CategoricalInputs
 from sinkprop.estimator.criteria import Criterion, gain_criterion
 from sinkprop.estimator.selection import (
@@ -201,6 +203,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         warnings.warn(f"AutoRanker: {reason}. The model is {what} on all queries.", UserWarning, stacklevel=4)
         endless = Clock(float("inf"))
         model = fitted_member(name, settings, data, None, endless)
+        self._keep_held_out(take_held_out(model))
         self._set_members({name: (model,)}, {name: (1.0,)}, {name: 1.0})
         records = [MemberRecord(name, 1, 1.0, seconds=endless.seconds, note=reason)]
         records += [MemberRecord(other, 0, 0.0, note=note) for other, note in notes.items() if other != name]
@@ -232,6 +235,13 @@ class AutoRanker(CategoricalInputs, BaseRanker):
             {fit.name: tuple(fit.scales) for fit in kept},
             {fit.name: weights[fit.name] for fit in kept},
         )
+        self._keep_held_out(
+            held_out_scores(
+                [held for _, held in division.validation],
+                [sum(weights[fit.name] * fit.scores[k] for fit in kept) for k in range(common)],
+                lambda queries: self._score_rows(queries.X, queries.groups),
+            )
+        )
         status = "interrupted" if found.stopped else "finished"
         if status == "finished" and any(fit.out_of_time for fit in found.fits):
             status = "out of time"
@@ -254,6 +264,8 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         scales: dict[str, tuple[float, ...]],
         weights: dict[str, float],
     ) -> None:
+        for ranker in (each for rankers in members.values() for each in rankers):
+            take_held_out(ranker)  # the model is calibrated as a whole
         self.members_, self.scales_, self.weights_ = members, scales, weights
         self.scaling_ = Scaling("none", np.zeros(self.n_features_in_), np.ones(self.n_features_in_))
 

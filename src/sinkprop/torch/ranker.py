@@ -334,6 +334,7 @@ class NeuralRanker(BaseRanker):
         guard_forked_process()
         fitted = fit_ranker(self, data, validation, processes)
         self._set_fitted(fitted)
+        self._keep_held_out(fitted.held_out)
         if fitted.overflow is not None:
             raise fitted.overflow
         if fitted.result.status == "interrupted":
@@ -372,6 +373,9 @@ class NeuralRanker(BaseRanker):
 
     def _score_rows(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         return self._scoring().scores(self.module_, X, groups)
+
+    def _theta(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        return self._scoring().outputs(self.module_, X, groups)
 
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         scoring = self._scoring()

@@ -20,12 +20,14 @@ from sinkprop.data.missing import DEFAULT
 from sinkprop.data.training_set import TrainingSet, fingerprint
 from sinkprop.estimator.base import seed_of
 from sinkprop.estimator.criteria import Criterion, gain_criterion, gain_under, metric_criterion
+from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.selection import Selection
 from sinkprop.objective.gains import Gain, RankLinear
 from sinkprop.objective.relaxations import Relaxation
 from sinkprop.torch.networks.ensemble import ensemble_of
 from sinkprop.torch.neural.checkpoints import Checkpoint, shared_state
 from sinkprop.torch.neural.feeds import Held, Streamed, feed_of, missing_values, training_moments
+from sinkprop.torch.neural.held_out import held_out_scores
 from sinkprop.torch.neural.network import OWN, as_network, build_module
 from sinkprop.torch.neural.optimizers import Adam, as_optimizer
 from sinkprop.torch.neural.preparation import Preparation, make_preparation
@@ -57,6 +59,7 @@ class FittedNetwork:
     n_queries   Number of queries, counted in the same way.
     overflow    Error that ended the fit if scores or gradients overflowed, else None. After an overflow,
                 `module` is the best network of the earlier epochs, or the mean of the networks before.
+    held_out    Scores of the validation queries by `module`; None if there are none.
     """
 
     module: nn.Module
@@ -66,6 +69,7 @@ class FittedNetwork:
     n_rows: int
     n_queries: int
     overflow: NetworkOverflowError | None = None
+    held_out: HeldOut | None = None
 
 
 @dataclass(frozen=True)
@@ -166,10 +170,11 @@ def fit_ranker(
         value = None if mean is None else mean(module)
         status = "interrupted" if interrupted else "overflowed" if overflow else results[-1].status
         result = dataclasses.replace(result, status=status, members=tuple(results), value=value)
+    held = held_out_scores(module, held_out, scoring, processes) if validated_on else None
     if result.status not in ("interrupted", "overflowed"):
         for path in checkpoints:
             Path(path).unlink(missing_ok=True)
-    return FittedNetwork(module, preparation, relaxation, result, n_rows, n_queries, overflow)
+    return FittedNetwork(module, preparation, relaxation, result, n_rows, n_queries, overflow, held)
 
 
 @dataclass(frozen=True, eq=False)
