@@ -2,13 +2,14 @@
 
 import json
 import re
+from copy import copy
 
 import numpy as np
 import pytest
 from engine_scorers import Elasticsearch, Solr, same_order, scores
 from export_rankers import fitted, real_queries, training
 
-from sinkprop import load_letor, save_letor
+from sinkprop import load_letor, load_model, save_letor
 from sinkprop.data import group_rows
 from sinkprop.export import write_export
 from sinkprop.export.write import agreement
@@ -24,6 +25,7 @@ def folder(tmp_path_factory):
         "sinkprop, query": "query", "beta": "beta",
     }.items():  # fmt: skip
         fitted(name).save(folder / f"{file}.model")
+    copy(fitted("sinkprop")).calibrate(real_queries()).save(folder / "calibrated.model")
     test = real_queries()
     save_letor(folder / "test.txt", test.select(np.unique(test.qid)[:5]))
     (folder / "names.txt").write_text("\n".join(training().feature_names) + "\n", "utf-8")
@@ -54,6 +56,28 @@ def test_it_writes_and_checks(model, form, folder, tmp_path, run):
     more = {} if form == "onnx" else {"name": model}
     write_export(ranker, tmp_path / "direct", format=form, **more)
     assert out.read_bytes() == (tmp_path / "direct").read_bytes()
+
+
+def test_probabilities_are_checked_too(folder, tmp_path, run):
+    model, out = folder / "calibrated.model", tmp_path / "m.onnx"
+    command = ["export", model, "--to", "onnx", "-o", out, "--check", folder / "test.txt"]
+    status, text, error = run(*command, "--probabilities")
+    assert (status, error) == (0, "")
+    assert float(re.search(r"Largest probability difference: ([\d.e-]*\d)\.$", text, re.MULTILINE)[1]) < 1e-6
+    write_export(load_model(model), tmp_path / "direct", format="onnx", probabilities=True)
+    assert out.read_bytes() == (tmp_path / "direct").read_bytes()
+    assert "probability" not in run(*command)[1]
+
+
+def test_wrong_probabilities_are_not_written(folder, tmp_path, run, monkeypatch):
+    monkeypatch.setattr("sinkprop.export.write.probability_difference", lambda *_: 0.1)
+    status, text, error = run(
+        "export", folder / "calibrated.model", "--to", "onnx", "--probabilities", "-o", tmp_path / "m.onnx",
+        "--check", folder / "test.txt",
+    )  # fmt: skip
+    assert (status, text) == (1, "")
+    assert "the export does not agree" in error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_and_definitions(folder, tmp_path, run):
@@ -100,6 +124,8 @@ def test_stdout_has_the_model_alone(folder, run):
         (["log.model", "--to", "solr"], 1, "say --transformed"),
         (["linear.model", "--to", "onnx", "--store", "s"], 2, "--store applies only to --to solr"),
         (["linear.model", "--to", "solr", "--dtype", "float32"], 2, "--dtype applies only to --to onnx"),
+        (["linear.model", "--to", "solr", "--probabilities"], 2, "--probabilities applies only to --to onnx"),
+        (["log.model", "--to", "onnx", "--probabilities"], 1, "--probabilities needs a calibrated ranker"),
         (["linear.model", "--to", "onnx", "--name", "s"], 2, "--name applies only to --to elasticsearch or"),
         (["linear.model", "--to", "lucene"], 2, "'lucene' is not one of"),
         (["none.model", "--to", "onnx"], 2, "does not exist"),

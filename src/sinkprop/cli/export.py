@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,13 @@ _ENGINES = _FORMATS[1:]
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32"]),
-    help="ONNX: data type of features and scores.  [default: float64]",
+    help="ONNX: data type of features and outputs.  [default: float64]",
+)
+@click.option(
+    "--probabilities",
+    is_flag=True,
+    help="ONNX: add calibrated probabilities of ranks and relevance to the outputs. Each call of the model "
+    "then takes the documents of one query.",
 )
 @click.option(
     "--check",
@@ -114,7 +121,7 @@ def export_command(
     --check compares the scores of the export with those of the model. It runs an ONNX model in
     onnxruntime. For a search engine, it computes scores as the engine would, in single precision, but
     does not run the engine. These scores may differ by a constant from those of the model, and documents
-    with nearly equal scores may change places.
+    with nearly equal scores may change places. With --probabilities, the probabilities are compared too.
     """  # noqa: D301
     from sinkprop.export.write import OPTIONS
 
@@ -178,6 +185,7 @@ def export_ranker(ranker: BaseRanker, **options: Any) -> Export:
             str(error).replace("missing='nan'", "--missing nan").replace("missing='zero'", "--missing zero")
         )
         message = message.replace("transformed=True", "--transformed").replace("features=", "--features")
+        message = message.replace("probabilities=True", "--probabilities")
         raise ValueError(message) from None
 
 
@@ -188,25 +196,27 @@ def compare_scores(
 
     Returns a list of lines to print, and an error message, which is "" if the scores agree.
     """
-    from sinkprop.export.write import agreement
+    from sinkprop.export.write import agreement, probability_difference
 
     queries = read_queries(data, reading, rankers=[ranker])
     queries = with_features_of(ranker, queries, model_name=file_name(model), data_name=file_name(data))
+    X, groups, is_onnx = _coded(ranker, queries), queries.groups, exported.format == "onnx"
     with working(f"scoring {len(queries):,} documents"), notes_on_stderr():
-        found = agreement(
-            exported.scores(_coded(ranker, queries), queries.groups),
-            ranker.predict(queries),
-            queries.groups,
-            up_to_constant=exported.format != "onnx",
-        )
-    by = "onnxruntime" if exported.format == "onnx" else f"the rules of {exported.format} in single precision"
+        outputs = exported.outputs(X, groups) if is_onnx else {"scores": exported.scores(X, groups)}
+        found = agreement(outputs["scores"], ranker.predict(queries), groups, up_to_constant=not is_onnx)
+        calibration = ranker.calibration_ if "top_k" in outputs else None
+        if found.sound and calibration is not None:
+            found = replace(found, probabilities=probability_difference(outputs, calibration, groups))
+    by = "onnxruntime" if is_onnx else f"the rules of {exported.format} in single precision"
     lines = [
         f"Checked on {file_name(data)} ({counted(found.queries, 'query', 'queries')}, "
         f"{counted(len(queries), 'document', 'documents')}) with {by}.",
         f"Largest score difference: {found.difference:.2g}"
-        f"{'' if exported.format == 'onnx' else ', apart from a constant per query'}.",
+        f"{'' if is_onnx else ', apart from a constant per query'}.",
         _order(found),
     ]
+    if found.probabilities is not None:
+        lines.insert(2, f"Largest probability difference: {found.probabilities:.2g}.")
     if not ranks_by_score(ranker):
         lines.append(
             "These are the scores of predict. The model ranks by an assignment from two outputs per document."

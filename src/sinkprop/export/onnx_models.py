@@ -13,9 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sinkprop
+from sinkprop.calibration import RankCalibration
 from sinkprop.common.atomic import StrPath, write_atomically
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.missing import MissingValues
+from sinkprop.export.onnx_calibration import add_probabilities
+from sinkprop.export.onnx_graph import OPSET, Graph, import_onnx
 from sinkprop.export.scorers import (
     FeatureNames,
     Layer,
@@ -26,16 +29,16 @@ from sinkprop.export.scorers import (
     scorer_of,
 )
 
-__all__ = ["ML_OPSET", "OPSET", "to_onnx"]
-
-OPSET = 18
-ML_OPSET = 5  # version of the operators in ai.onnx.ml, for trees; the first one that sums in double precision
-_IR_VERSION = 8
-_DTYPES = ("float32", "float64")
+__all__ = ["to_onnx"]
 
 
 def to_onnx(
-    ranker: Any, path: StrPath | None = None, *, features: FeatureNames = None, dtype: str = "float64"
+    ranker: Any,
+    path: StrPath | None = None,
+    *,
+    features: FeatureNames = None,
+    dtype: str = "float64",
+    probabilities: bool = False,
 ) -> Any:
     """Convert a ranker to an ONNX model, and optionally write it to a file; needs onnx.
 
@@ -57,8 +60,11 @@ def to_onnx(
         Names of the columns, for the metadata; a mapping's keys are names. By default the names in the model,
         or feature_1, feature_2, and so on.
     dtype : {"float64", "float32"}, default "float64"
-        Precision of the input and the scores. The scaling, linear functions and trees in between are computed
-        in double precision.
+        Precision of the input and the outputs. The scaling, linear functions, trees and probabilities in
+        between are computed in double precision.
+    probabilities : bool, default False
+        Whether to add the outputs of `calibration_to_onnx`, which are computed from the scores. The rows of
+        one call must then be the documents of one query. The ranker must be calibrated.
 
     Returns
     -------
@@ -73,17 +79,15 @@ def to_onnx(
     "categories", a JSON object {feature: list of categories}. The input holds the position of a category in
     this list, from 0, and NaN for a missing category or one that is not in the list.
     """
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be {' or '.join(map(repr, _DTYPES))}; got {dtype!r}.")
-    _onnx()
     scorer, names = scorer_of(ranker), feature_names(ranker, features)
-    graph = _Graph(dtype, len(names), one_query=_one_query(scorer))
+    graph = Graph(dtype, "features", [len(names)], one_query=probabilities or _one_query(scorer))
     if isinstance(scorer, LinearScorer):
         _add_linear(graph, scorer)
     elif isinstance(scorer, TreeScorer):
         _add_trees(graph, scorer)
     else:
         _add_network(graph, scorer)
+    grades = add_probabilities(graph, _calibration(ranker), "scores") if probabilities else {}
     model = graph.model(
         {
             "sinkprop": sinkprop.__version__,
@@ -93,11 +97,22 @@ def to_onnx(
             "features": json.dumps(names, ensure_ascii=False),
             "rows": "one query" if graph.one_query else "any",
             **_categories(ranker, names),
+            **grades,
         }
     )
     if path is not None:
         write_atomically(path, model.SerializeToString(deterministic=True))
     return model
+
+
+def _calibration(ranker: Any) -> RankCalibration:
+    if ranker.calibration_ is None:
+        raise ValueError(
+            f"probabilities=True needs a calibrated ranker; this {type(ranker).__name__} has no calibration. "
+            "Call its method calibrate with at least ten held-out queries."
+        )
+    found: RankCalibration = ranker.calibration_
+    return found
 
 
 def _categories(ranker: Any, names: list[str]) -> dict[str, str]:
@@ -112,98 +127,7 @@ def _one_query(scorer: LinearScorer | NetworkScorer | TreeScorer) -> bool:
     return scorer.by_query if isinstance(scorer, TreeScorer) else scorer.scaling.kind == "query"
 
 
-class _Graph:
-    """An ONNX graph under construction. Its values have names, which the methods take and return."""
-
-    def __init__(self, dtype: str, n_features: int, *, one_query: bool) -> None:
-        self._onnx = _onnx()
-        self._nodes: list[Any] = []
-        self._constants: dict[str, Any] = {}
-        self._outputs: list[Any] = []
-        self._opsets = {"": OPSET}
-        self._functions: list[Any] = []
-        self.one_query = one_query
-        self.rows_name = "documents_of_one_query" if one_query else "documents"
-        self.dtype = dtype
-        self._input = self._info("features", [self.rows_name, n_features])
-        self.features = "features" if dtype == "float64" else self.cast("features", "float64")
-
-    def _info(self, name: str, shape: list[Any]) -> Any:
-        return self._onnx.helper.make_tensor_value_info(name, self._type(self.dtype), shape)
-
-    def _type(self, dtype: str) -> int:
-        return int(self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def constant(self, array: Any) -> str:
-        """Add an array as a constant in its own dtype, and return its name."""
-        name = f"constant_{len(self._constants) + 1}"
-        self._constants[name] = self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        return name
-
-    def double(self, array: NDArray[Any]) -> str:
-        """Add an array as a constant, cast it to double precision in the graph, and return the result's name.
-
-        The file stores the array in its own dtype, so float32 weights take half the space of double ones.
-        """
-        name = self.constant(array)
-        return name if array.dtype == np.float64 else self.cast(name, "float64")
-
-    def call(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        name = output or f"value_{len(self._nodes) + 1}"
-        domain = "ai.onnx.ml" if operator == "TreeEnsemble" else ""
-        if domain:
-            self._opsets[domain] = ML_OPSET
-        make = self._onnx.helper.make_node
-        self._nodes.append(make(operator, list(inputs), [name], name=name, domain=domain, **attributes))
-        return name
-
-    def cast(self, value: str, dtype: str, output: str | None = None) -> str:
-        return self.call("Cast", value, to=self._type(dtype), output=output)
-
-    def give(self, name: str, value: str, shape: list[Any]) -> None:
-        """Make a value the output `name` of the graph, cast to the graph's dtype."""
-        self.cast(value, self.dtype, output=name)
-        self._outputs.append(self._info(name, shape))
-
-    def merge(self, module: Any, prepared: str) -> str:
-        """Insert the graph of the ONNX model `module`, and return the name of its output.
-
-        The value `prepared` becomes the input of the inserted graph.
-        """
-        prefixed = self._onnx.compose.add_prefix(module, "module_")
-        renamed = {prefixed.graph.input[0].name: prepared}
-        for node in prefixed.graph.node:
-            node.input[:] = [renamed.get(name, name) for name in node.input]
-            # PyTorch writes paths of source files into these fields
-            node.ClearField("metadata_props")
-            node.ClearField("doc_string")
-            self._nodes.append(node)
-        for tensor in prefixed.graph.initializer:
-            self._constants[tensor.name] = tensor
-        for entry in prefixed.opset_import:
-            self._opsets.setdefault(entry.domain, entry.version)
-        self._functions += prefixed.functions
-        return str(prefixed.graph.output[0].name)
-
-    def model(self, metadata: dict[str, str]) -> Any:
-        helper = self._onnx.helper
-        graph = helper.make_graph(
-            self._nodes, "sinkprop", [self._input], self._outputs, list(self._constants.values())
-        )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid(domain, version) for domain, version in self._opsets.items()],
-            functions=self._functions,
-            producer_name="sinkprop",
-            producer_version=sinkprop.__version__,
-        )
-        model.ir_version = _IR_VERSION
-        helper.set_model_props(model, metadata)
-        self._onnx.checker.check_model(model, full_check=True)
-        return model
-
-
-def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
+def _add_scores(graph: Graph, outputs: str, combine: NDArray[Any]) -> None:
     """Add the graph's output `scores`, the sum of the ranker's H outputs, weighted by `combine` (H,).
 
     `outputs` is the name of the value that has the ranker's outputs, (N, H). If H is 2, as for a ranker that
@@ -218,7 +142,7 @@ def _add_scores(graph: _Graph, outputs: str, combine: NDArray[Any]) -> None:
         graph.give("parameters", outputs, [graph.rows_name, len(combine)])
 
 
-def _scaled(graph: _Graph, rows: str, scaling: Scaling, missing: MissingValues | None) -> str:
+def _scaled(graph: Graph, rows: str, scaling: Scaling, missing: MissingValues | None) -> str:
     if scaling.kind == "query":
         rows = _scaled_by_query(graph, rows)
     rows = _filled(graph, rows, missing)
@@ -228,7 +152,7 @@ def _scaled(graph: _Graph, rows: str, scaling: Scaling, missing: MissingValues |
     return graph.call("Mul", centered, graph.constant(scaling.factor))
 
 
-def _filled(graph: _Graph, rows: str, missing: MissingValues | None) -> str:
+def _filled(graph: Graph, rows: str, missing: MissingValues | None) -> str:
     """Add nodes that treat missing values as the ranker does, and return the name of the result.
 
     Without a treatment, which needs missing values in training, a missing value makes the score NaN.
@@ -243,7 +167,7 @@ def _filled(graph: _Graph, rows: str, missing: MissingValues | None) -> str:
     return graph.call("Concat", known, graph.cast(columns, "float64"), axis=1)
 
 
-def _scaled_by_query(graph: _Graph, rows: str) -> str:
+def _scaled_by_query(graph: Graph, rows: str) -> str:
     """Add nodes that scale each feature x to (x - min) / (max - min), and return the name of the result.
 
     min and max are over the rows of the call. A constant feature becomes 0. NaN stays NaN and does not count
@@ -262,7 +186,7 @@ def _scaled_by_query(graph: _Graph, rows: str) -> str:
     return graph.call("Mul", graph.call("Sub", rows, ends[0]), factor)
 
 
-def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
+def _add_linear(graph: Graph, scorer: LinearScorer) -> None:
     """Add nodes that compute a linear scorer, with feature scaling folded into weights and intercepts.
 
     `predict` does the same. A separate node that multiplies by the scaling factors would lose precision: if
@@ -270,7 +194,7 @@ def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
     precision.
     """
     scaling = scorer.scaling
-    rows = _scaled_by_query(graph, graph.features) if scaling.kind == "query" else graph.features
+    rows = _scaled_by_query(graph, graph.given) if scaling.kind == "query" else graph.given
     rows = _filled(graph, rows, scorer.missing)
     outputs = graph.call("MatMul", rows, graph.constant(scorer.weights * scaling.factor[:, None]))
     intercepts = scorer.intercepts - (scaling.shift * scaling.factor) @ scorer.weights
@@ -279,13 +203,13 @@ def _add_linear(graph: _Graph, scorer: LinearScorer) -> None:
     _add_scores(graph, outputs, scorer.combine)
 
 
-def _add_trees(graph: _Graph, scorer: TreeScorer) -> None:
-    onnx = _onnx()
+def _add_trees(graph: Graph, scorer: TreeScorer) -> None:
+    onnx = import_onnx()
     if not onnx.defs.has("TreeEnsemble", "ai.onnx.ml"):
         raise ImportError(
             f'trees need onnx 1.17 or newer; {onnx.__version__} is installed: pip install "onnx>=1.17"'
         )
-    rows = _scaled_by_query(graph, graph.features) if scorer.by_query else graph.features
+    rows = _scaled_by_query(graph, graph.given) if scorer.by_query else graph.given
     if scorer.single:
         rows = graph.cast(graph.cast(rows, "float32"), "float64")
     grown = [tree for tree in scorer.trees if len(tree.feature)]
@@ -341,8 +265,8 @@ def _ensemble(onnx: Any, trees: list[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _add_network(graph: _Graph, scorer: NetworkScorer) -> None:
-    rows = graph.features
+def _add_network(graph: Graph, scorer: NetworkScorer) -> None:
+    rows = graph.given
     if scorer.transform == "log1p":  # sign(x) log(1 + |x|)
         size = graph.call("Add", graph.call("Abs", rows), graph.constant(np.array(1.0)))
         rows = graph.call("Mul", graph.call("Sign", rows), graph.call("Log", size))
@@ -372,7 +296,7 @@ def _add_network(graph: _Graph, scorer: NetworkScorer) -> None:
     _add_scores(graph, outputs, scorer.combine)
 
 
-def _add_layer(graph: _Graph, value: str, layer: Layer) -> str:
+def _add_layer(graph: Graph, value: str, layer: Layer) -> str:
     if layer.kind == "relu":
         return graph.call("Relu", value)
     if layer.kind == "tanh":
@@ -401,7 +325,7 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     """
     import torch
 
-    onnx = _onnx()
+    onnx = import_onnx()
     rows = torch.zeros(2, n_features, dtype=getattr(torch, dtype))
     written = io.BytesIO()
     module = module.eval()
@@ -429,12 +353,3 @@ def _exported(module: Any, n_features: int, dtype: str) -> Any:
     finally:
         log.setLevel(level)
     return onnx.load_model_from_string(written.getvalue())
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-        import onnx.compose
-    except ImportError as error:
-        raise ImportError('to_onnx needs onnx: pip install "sinkprop[onnx]"') from error
-    return onnx

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.calibration import RankCalibration
+from sinkprop.calibration.widths import RANKS
 from sinkprop.common.atomic import StrPath, write_atomically
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
@@ -20,7 +22,16 @@ from sinkprop.export.onnx_models import to_onnx
 from sinkprop.export.scorers import FeatureNames, feature_names
 from sinkprop.export.solr import solr_features, to_solr
 
-__all__ = ["FORMATS", "OPTIONS", "Agreement", "Export", "agreement", "export", "write_export"]
+__all__ = [
+    "FORMATS",
+    "OPTIONS",
+    "Agreement",
+    "Export",
+    "agreement",
+    "export",
+    "probability_difference",
+    "write_export",
+]
 
 
 FORMATS = ("onnx", "elasticsearch", "opensearch", "solr")
@@ -31,9 +42,13 @@ OPTIONS = {  # {option: formats that have it}
     "missing": ("elasticsearch", "opensearch", "solr"),
     "transformed": ("solr",),
     "dtype": ("onnx",),
+    "probabilities": ("onnx",),
 }
 # Errors of exported scores up to this share of the scores' standard deviation are taken for rounding errors.
 _OFF = 1e-3
+# Errors of exported probabilities up to this are taken for rounding to single precision, or for the
+# small errors of the library's sums in linear time.
+_PROBABILITY_OFF = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +71,13 @@ class Export:
     def scores(self, X: NDArray[Any], groups: Groups) -> Floats:
         """Scores (N,) of the rows of X, by onnxruntime or as the search engine would compute them."""
         if self.format == "onnx":
-            return _onnx_scores(self.content, X, groups)
+            return self.outputs(X, groups)["scores"]
         engine = solr_scores if self.format == "solr" else elasticsearch_scores
         return engine(self.model, self.names, X).astype(np.float64)
+
+    def outputs(self, X: NDArray[Any], groups: Groups) -> dict[str, Floats]:
+        """Outputs of an ONNX model by onnxruntime: arrays of N rows, and of Q rows for `confidence`."""
+        return _onnx_outputs(self.content, X, groups)
 
 
 def export(
@@ -71,6 +90,7 @@ def export(
     missing: str | None = None,
     transformed: bool = False,
     dtype: str | None = None,
+    probabilities: bool = False,
 ) -> Export:
     """Export a ranker to a format, without writing a file.
 
@@ -79,12 +99,15 @@ def export(
     """
     if format not in FORMATS:
         raise ValueError(f"format must be {' or '.join(map(repr, FORMATS))}; got {format!r}.")
-    given = {"name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype}
+    given = {
+        "name": name, "store": store, "missing": missing, "transformed": transformed, "dtype": dtype,
+        "probabilities": probabilities,
+    }  # fmt: skip
     for option, value in given.items():
         if value and format not in OPTIONS[option]:
             raise ValueError(f"{option} is for {' and '.join(OPTIONS[option])}; format is {format!r}.")
     if format == "onnx":
-        model = to_onnx(ranker, features=features, dtype=dtype or "float64")
+        model = to_onnx(ranker, features=features, dtype=dtype or "float64", probabilities=probabilities)
         return Export(
             format, model, feature_names(ranker, features), model.SerializeToString(deterministic=True), None
         )
@@ -137,6 +160,7 @@ class Agreement:
     turned      Largest difference between the model's scores of two documents that the export sorts in the
                 opposite order; 0 if there are none.
     largest     Largest absolute value of the model's scores.
+    probabilities  Largest difference of probabilities, by `probability_difference`; None if not compared.
     """
 
     difference: float
@@ -145,12 +169,14 @@ class Agreement:
     same: int
     turned: float
     largest: float
+    probabilities: float | None = None
 
     @property
     def sound(self) -> bool:
         """Whether the differences are small enough to result from rounding to single precision."""
         bound = _OFF * self.spread + 1e-6 * self.largest
-        return self.difference <= bound and self.turned <= bound  # also False if a number is NaN
+        same = self.probabilities is None or self.probabilities <= _PROBABILITY_OFF
+        return same and self.difference <= bound and self.turned <= bound  # also False if a number is NaN
 
 
 def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constant: bool) -> Agreement:
@@ -177,7 +203,29 @@ def agreement(exported: Floats, scores: Floats, groups: Groups, *, up_to_constan
     return Agreement(difference, spread, len(groups.offsets) - 1, same, turned, largest)
 
 
-def _onnx_scores(content: bytes, X: NDArray[Any], groups: Groups) -> Floats:
+def probability_difference(outputs: dict[str, Floats], calibration: RankCalibration, groups: Groups) -> float:
+    """Largest difference between an ONNX model's probabilities and those of a calibration, for equal scores.
+
+    Expected ranks are divided by the number of documents of their query. The scores are those in `outputs`,
+    because documents with nearly equal scores may be in another order by the scores of the model.
+    """
+    scores, codes = outputs["scores"], groups.codes
+    ranks = np.arange(1, groups.longest + 1)
+    tops = (ranks <= np.arange(1, RANKS + 1)[:, None]).astype(np.float64)
+    sums = calibration.mixture.project(scores, groups, np.concatenate([tops, ranks[None]]))
+    expected = {"top_k": sums[:, :RANKS].clip(0, 1), "expected_rank": sums[:, RANKS]}
+    if calibration.relevance:
+        grades = calibration.grades.tolist()
+        p = [calibration.relevance_probability(scores, codes, threshold=grade) for grade in grades]
+        expected["relevance"] = np.stack(p, axis=1)
+    if calibration.best is not None:
+        expected["confidence"] = calibration.confidence(scores, codes)
+    away = {name: np.abs(outputs[name] - values) for name, values in expected.items()}
+    away["expected_rank"] /= groups.sizes[codes]
+    return float(np.max([values.max() for values in away.values()]))
+
+
+def _onnx_outputs(content: bytes, X: NDArray[Any], groups: Groups) -> dict[str, Floats]:
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:
@@ -185,14 +233,20 @@ def _onnx_scores(content: bytes, X: NDArray[Any], groups: Groups) -> Floats:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     dtype = np.float32 if taken.type == "tensor(float)" else np.float64
+    names = [output.name for output in session.get_outputs()]
     rows = X.astype(dtype, copy=False)
     if session.get_modelmeta().custom_metadata_map["rows"] != "one query":
-        return np.asarray(session.run(["scores"], {taken.name: rows})[0], dtype=np.float64)
-    out = np.empty(len(X))
-    for first, last in zip(groups.offsets[:-1].tolist(), groups.offsets[1:].tolist(), strict=True):
-        part: Any = slice(first, last) if groups.rows is None else groups.rows[first:last]
-        out[part] = session.run(["scores"], {taken.name: rows[part]})[0]
-    return out
+        found = session.run(names, {taken.name: rows})
+        return {name: values.astype(np.float64) for name, values in zip(names, found, strict=True)}
+    order = np.arange(len(X)) if groups.rows is None else groups.rows
+    parts = [session.run(names, {taken.name: rows[each]}) for each in np.split(order, groups.offsets[1:-1])]
+    outputs = {}
+    for name, values in zip(names, zip(*parts, strict=True), strict=True):
+        joined = np.concatenate(values).astype(np.float64)
+        if name != "confidence":  # which has one row per query
+            joined[order] = joined.copy()
+        outputs[name] = joined
+    return outputs
 
 
 def _json(request: Any, *, indent: bool = True) -> str:
