@@ -1,4 +1,4 @@
-"""Pictures of matrices, measured on their artists: positions, areas, colors, limits."""
+"""Pictures of matrices and forecasts, measured on their artists: positions, areas, colors, limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.colors import to_rgba  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-from sinkprop.plot import hinton, rank_distribution, sinkhorn_animation, sinkhorn_hinton  # noqa: E402
+from sinkprop.calibration import RankCalibration, calibration_report, reliability  # noqa: E402
+from sinkprop.plot import (  # noqa: E402
+    hinton,
+    rank_distribution,
+    reliability_diagram,
+    reliability_diagrams,
+    sinkhorn_animation,
+    sinkhorn_hinton,
+)
 
 A = np.array([[3.0, 1.0, 0.5], [0.2, 2.0, 0.1], [1.0, 0.4, 0.3]])
 
@@ -354,3 +362,70 @@ class TestRankDistribution:
     def test_bad_matrices(self, Pi):
         with pytest.raises(ValueError, match=r"^Pi must"):
             rank_distribution(Pi)
+
+
+@pytest.fixture(scope="module")
+def report():
+    rng = np.random.default_rng(0)
+    qid, scores = np.repeat(np.arange(60), 8), rng.normal(size=480)
+    y = np.digitize(scores + rng.normal(size=480), [0.5, 1.5])
+    return calibration_report(RankCalibration.fit(scores, y, qid), scores, y, qid)
+
+
+class TestReliabilityDiagram:
+    BEFORE = reliability([0.05] * 4 + [0.95] * 2, [0, 0, 1, 1, 1, 0])
+    AFTER = reliability([0.35] * 5 + [0.65], [0, 0, 1, 1, 0, 1])
+
+    def test_points_intervals_and_counts_are_those_of_the_bins(self):
+        drawn = reliability_diagram(self.AFTER, self.BEFORE)
+        for own, points, bars, places in (
+            (self.BEFORE, drawn.points[0], drawn.bars[0], [0, 9]),
+            (self.AFTER, drawn.points[1], drawn.bars[1], [3, 6]),
+        ):
+            line, _, (intervals,) = points
+            np.testing.assert_allclose(line.get_xdata(), own.forecast[places])
+            np.testing.assert_allclose(line.get_ydata(), own.observed[places])
+            ends = np.array([segment[:, 1] for segment in intervals.get_segments()])
+            np.testing.assert_allclose(ends, np.stack([own.low[places], own.high[places]], axis=1))
+            assert [bar.get_height() for bar in bars] == own.counts.tolist()
+            for b, bar in enumerate(bars):  # within its bin
+                assert b / 10 < bar.get_x() < bar.get_x() + bar.get_width() < (b + 1) / 10
+        texts = [text.get_text() for text in drawn.ax.get_legend().get_texts()]
+        assert texts == ["before: calibration error 0.450", "after: calibration error 0.100"]
+        assert drawn.counts_ax.get_yscale() == "log"
+        assert drawn.figure.axes == [drawn.ax]
+        drawn.figure.canvas.draw()
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+
+    def test_the_diagonal_is_drawn_and_the_axes_show_all_of_it(self):
+        drawn = reliability_diagram(self.AFTER)
+        diagonal = drawn.ax.lines[0]
+        assert (list(diagonal.get_xdata()), list(diagonal.get_ydata())) == ([0, 1], [0, 1])
+        np.testing.assert_allclose(drawn.ax.get_xlim(), [-0.02, 1.02])
+        assert drawn.ax.get_yticks().tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+        assert len(drawn.points) == len(drawn.bars) == 1
+
+    def test_one_forecast_and_given_axes(self):
+        figure = Figure()
+        ax = figure.subplots()
+        drawn = reliability_diagram(reliability([1.0], [1]), ax=ax)
+        assert drawn.ax is ax
+        assert drawn.points[0][0].get_ydata().tolist() == [1]
+        FigureCanvasAgg(figure).draw()
+
+    def test_a_report_has_a_panel_for_each_event(self, report):
+        drawn = reliability_diagrams(report)
+        assert list(drawn.diagrams) == ["top 1", "top 5", "first is best", "label >= 1"]
+        assert [own.ax.get_title() for own in drawn.diagrams.values()] == list(drawn.diagrams)
+        assert [len(own.points) for own in drawn.diagrams.values()] == [2, 2, 2, 1]
+        assert len(drawn.figure.axes) == 4
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+
+    @pytest.mark.parametrize("n", [1, 3, 5])
+    def test_as_many_panels_as_events(self, report, n):
+        events = list(report.after)[:n]
+        assert len(reliability_diagrams(report, events).figure.axes) == n
+
+    def test_an_event_that_is_not_there(self, report):
+        with pytest.raises(ValueError, match=r"^events must be some of top 1, .*; got 'top 2'\.$"):
+            reliability_diagrams(report, ["top 2"])

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from sinkprop import PartitionedMeasure, SmoothedIndicator, doubly_stochastic, evaluate
+from sinkprop.calibration import RankCalibration, calibration_report
+from sinkprop.common.plain_data import plain_data
 from sinkprop.experiment import Comparison, Result
 
 OURS, REFERENCE, ODD = "sinkprop", "regression", "<script>alert('x')</script> \"&"
@@ -90,6 +92,31 @@ def distribution(method: str, q: int, width: float = 1.0) -> np.ndarray:
     relaxation = SmoothedIndicator(own["sigma"] * width, own["kernel"])
     scores = _queries()[q][1][method]
     return doubly_stochastic(scores, relaxation=relaxation, n_iter=own["n_iter"], epsilon=own["epsilon"])
+
+
+@cache
+def calibration(method: str) -> RankCalibration:
+    """A calibration of a method on queries of 3 to 12 documents like those of the report, with ties."""
+    rng = np.random.default_rng(8)
+    qid = np.repeat(np.arange(60), 3 + np.arange(60) % 10)
+    labels = rng.integers(0, 3, len(qid))
+    return RankCalibration.fit((labels + NOISE[method] * rng.standard_normal(len(qid))).round(1), labels, qid)
+
+
+def calibrated(method: str) -> dict[str, Any]:
+    """Settings of the explorer for the calibrated rank distributions of a method."""
+    return {
+        "mixture": {**plain_data(calibration(method).mixture.record()), "n_iter": 30, "epsilon": 1e-9},
+        "calibrated_on": 60, "own": True, "explanation": "Seven in ten.",
+    }  # fmt: skip
+
+
+def _checked(method: str) -> dict[str, Any]:
+    """The calibration of a method, compared with the labels of all queries."""
+    labels = [label for own, _ in _queries() for label in own]
+    scores = [score for _, own in _queries() for score in own[method]]
+    qid = [q for q, (own, _) in enumerate(_queries()) for _ in own]
+    return calibration_report(calibration(method), scores, labels, qid).record()
 
 
 def _explored(q: int) -> dict[str, Any]:
@@ -177,6 +204,7 @@ def _data() -> dict[str, Any]:
                 "folds": {"Fold1": [0.7, None, 0.3], "Fold2": [0.5, 0.2, 0.3]},
             },
         },
+        "calibration": {name: {"Fold1": _checked(name)} for name in (OURS, REFERENCE)},
         "explorer": {
             "note": "One query was left out.",
             "queries": [_explored(q) for q in range(13)],

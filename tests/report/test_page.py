@@ -14,6 +14,8 @@ import report_example as example
 from browser import chromium, opened, serious_findings
 
 import sinkprop
+from sinkprop.calibration import RankCalibration
+from sinkprop.calibration.widths import RankMixture
 from sinkprop.report import report_html, write_report
 
 DOCUMENTS = "[...document.querySelectorAll('#explorer {}')].map(row => +row.dataset.document)"
@@ -165,13 +167,14 @@ def test_it_opens_with_every_section_and_chart(page):
         "training",
         "queries",
         "weights",
+        "calibration",
         "explorer",
         "glossary",
     ]
     assert page.eval_on_selector_all("section", "all => all.map(own => own.id)") == names
     figures = page.locator("[role=figure]")
-    assert figures.count() == 10
-    assert page.locator("[role=figure] .main-svg").count() >= 10
+    assert figures.count() == 11
+    assert page.locator("[role=figure] .main-svg").count() >= 11
     assert all(figures.evaluate_all("all => all.map(own => own.getAttribute('aria-label'))"))
     assert page.evaluate("document.querySelectorAll('#page script, #page b, #page i').length") == 0
     assert not re.search(r"\b(undefined|NaN|null|true|false|Infinity)\b", page.locator("main").inner_text())
@@ -294,6 +297,123 @@ def test_differences_weights_and_training_are_drawn_as_recorded(page, data):
     page.evaluate("sinkpropReport.drawAll()")
     assert page.eval_on_selector("#training .chart", marks) == [["stopped early", 4]]
     page.locator("#training select").nth(1).select_option("Fold2")
+
+
+def event_of(data, method, event):
+    record = data["datasets"][0]["calibration"][method]["Fold1"]
+    return record, next(own for own in record["events"] if own["event"] == event)
+
+
+def test_the_calibration_is_drawn_and_said_in_words(page, data):
+    choices = page.locator("#calibration select")
+    for method, event, words in (
+        (example.OURS, "first is best", "the first document has the best label of its query"),
+        (example.REFERENCE, "top 3", "a document belongs among the first 3"),
+        (example.REFERENCE, "label >= 2", "a document has a label of at least 2"),
+    ):
+        choices.nth(0).select_option(method)
+        choices.nth(1).select_option(event)
+        record, own = event_of(data, method, event)
+        traces = {trace["name"]: trace for trace in drawn(page, "#calibration .chart")}
+        for when in ("before", "after"):
+            bins = own[when]
+            assert (when in traces) == (bins is not None)
+            if bins is None:
+                continue
+            for axis, values in (("x", bins["forecast"]), ("y", bins["observed"])):
+                assert traces[when][axis] == [value for value in values if value is not None]
+            assert traces[f"{when}, counts"]["y"] == bins["counts"]
+        said = page.locator("#calibration .prose").text_content()
+        assert said.startswith(f"{method} is calibrated on 60 queries. On the 14 test queries, ")
+        assert f"that {words} are {100 * own['after']['error']:.1f} percentage points away" in said
+        assert ("before calibration" in said) == (own["before"] is not None)
+        rows = {row[0]: row[1:] for row in cells(page, "#calibration .scroll table")}
+        dash = "\N{EN DASH}"
+        errors = [dash if bins is None else f"{bins['error']:.4f}" for bins in (own["before"], own["after"])]
+        assert rows[words] == errors
+        note = page.locator("#calibration .note").text_content()
+        assert f"{record['log_scores']['after']:.3f} calibrated" in note
+        assert f"{record['log_scores']['uniform']:.3f} if every rank" in note
+
+
+def test_the_bins_stand_in_a_table(page, data):
+    choices = page.locator("#calibration select")
+    choices.nth(0).select_option(example.OURS)
+    choices.nth(1).select_option("top 5")
+    page.locator("#calibration details summary").click()
+    _, own = event_of(data, example.OURS, "top 5")
+    expected = [
+        [when, f"{own[when]['forecast'][b]:.3f}", f"{own[when]['observed'][b]:.3f}", str(m)]
+        for when in ("before", "after")
+        for b, m in enumerate(own[when]["counts"])
+        if m
+    ]
+    rows = cells(page, "#calibration details table")
+    assert [[*row[:3], row[4]] for row in rows] == expected
+    page.locator("#calibration details summary").click()
+
+
+@pytest.mark.parametrize("q", [0, 1, 2, 4, 5])
+@pytest.mark.parametrize("method", [example.OURS, example.REFERENCE])
+def test_calibrated_pi_in_the_page_is_the_librarys(page, data, q, method):
+    scores = data["datasets"][0]["explorer"]["queries"][q]["scores"][method]
+    found = page.evaluate(
+        """([scores, mixture]) => {
+          const own = sinkpropReport.calibratedDistribution(scores, mixture);
+          return own.order.map((_, i) => [...own.row(i)]);
+        }""",
+        [scores, example.calibrated(method)["mixture"]],
+    )
+    expected = example.calibration(method).rank_distribution(scores)[example.order(scores)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("warp", [["exponential", 0.2], ["exponential", -0.4], ["softplus", -0.75]])
+def test_every_warp_and_length_is_the_librarys(page, warp):
+    mixture = example.calibrated(example.OURS)["mixture"]
+    n = len(mixture["widths"])
+    mixture |= {
+        "warp": warp,
+        "lengths": [5.0, 40.0],
+        "weights": [[1 / (n + 1)] * (n + 1), [0.5] + [0.5 / n] * n],
+    }
+    scores = np.random.default_rng(0).normal(size=17).round(1).tolist()
+    found = page.evaluate(
+        """([scores, mixture]) => {
+          const own = sinkpropReport.calibratedDistribution(scores, mixture);
+          return own.order.map((_, i) => [...own.row(i)]);
+        }""",
+        [scores, mixture],
+    )
+    as_arrays = {key: np.array(mixture[key]) for key in ("widths", "weights", "lengths")}
+    own = RankMixture.from_record(mixture | as_arrays)
+    Pi = RankCalibration(own).rank_distribution(scores)
+    np.testing.assert_allclose(found, Pi[example.order(scores)], rtol=0, atol=1e-5)
+
+
+def test_the_explorer_says_what_is_calibrated_and_what_is_not(browser, tmp_path, data):
+    own = json.loads(json.dumps(data))
+    explored = own["datasets"][0]["explorer"]
+    explored["distributions"][example.OURS] = dict.fromkeys(example.FOLDS, example.calibrated(example.OURS))
+    path = tmp_path / "calibrated.html"
+    write_report(own, path)
+    with opened(browser, f"{path.as_uri()}#a=sinkprop&b=regression&query=104&section=explorer") as page:
+        scores = explored["queries"][4]["scores"][example.OURS]
+        expected = example.calibration(example.OURS).rank_distribution(scores)[example.order(scores)]
+        np.testing.assert_allclose(matrix_shown(page, 1), expected, rtol=0, atol=1e-5)
+        words = page.locator("#explorer .controls .note")
+        assert "sinkprop is calibrated on 60 queries. Seven in ten." in words.text_content()
+        assert "regression is not calibrated: sigma 0.25, Laplace kernel." in words.text_content()
+        slider = page.locator("#explorer input[type=range]")
+        assert slider.is_enabled()  # for the other method
+        slider.focus()
+        slider.press("ArrowLeft")
+        page.wait_for_url(re.compile("width=-0.25"))
+        np.testing.assert_allclose(matrix_shown(page, 1), expected, rtol=0, atol=1e-5)
+        page.get_by_label("Second method").last.select_option(example.ODD)
+        assert "is not calibrated; it has its own kind" in words.text_content()
+        assert slider.is_disabled()
+        assert serious_findings(page) == []
 
 
 def test_wins_and_losses_are_sorted_and_open_the_explorer(page, data):
@@ -482,7 +602,7 @@ def test_a_data_set_from_an_older_file_says_what_it_lacks(page, data):
     go(page, section="opening")
     page.get_by_label("Data set", exact=True).select_option("Older")
     assert "best on Older" in page.locator("#opening .lead").text_content()
-    for name in ("glance", "training", "weights", "explorer"):
+    for name in ("glance", "training", "weights", "calibration", "explorer"):
         assert page.locator(f"#{name} .empty").count() == 1
         assert page.locator(f"#{name} .chart").count() == 0
     left_out = [x is None for x in data["datasets"][1]["per_query"][example.OURS]["ndcg@10"]]
@@ -522,7 +642,9 @@ def test_a_report_with_less_is_shown_as_well(browser, tmp_path, data, change):
 def test_nothing_serious_is_in_the_way_of_anyone(page):
     go(page, query=104, document=3)
     page.evaluate("sinkpropReport.drawAll()")
-    tables = [page.locator(f"#{section} details summary").first for section in ("scores", "queries")]
+    tables = [
+        page.locator(f"#{section} details summary").first for section in ("scores", "queries", "calibration")
+    ]
     for summary in tables:  # all tables beside charts are made by the same function
         summary.click()
     assert serious_findings(page) == []

@@ -21,6 +21,8 @@ from sinkprop.baselines import (
     SmoothRankRanker,
     SoftRankRanker,
 )
+from sinkprop.calibration import RankCalibration, calibration_report
+from sinkprop.calibration.widths import RankMixture
 from sinkprop.experiment import Comparison, compare
 from sinkprop.experiment.details import Budget, details_of, fold_data
 from sinkprop.experiment.rounding import rounded_scores
@@ -144,7 +146,8 @@ class TestComparison:
             n_iter=given["n_iter"],
             epsilon=given["epsilon"],
         )
-        expected = ranker.rank_distribution(test.X[rows_of(test, own["queries"][entry["query"]]["id"])])
+        rows = rows_of(test, own["queries"][entry["query"]]["id"])
+        expected = ranker.rank_distribution(test.X[rows], calibrated=False)
         assert_allclose(Pi, expected, atol=1e-4)
 
     def test_scores_without_probabilities_get_the_same_relative_width(self, data):
@@ -319,9 +322,8 @@ class TestOtherDistributions:
         for entry in own["explorer"]["queries"]:
             rows = rows_of(test, own["queries"][entry["query"]]["id"])
             P = np.frombuffer(base64.b64decode(entry["matrices"]["m"]), np.uint8).reshape(10, 10)
-            assert_allclose(
-                P / 255 * entry["peaks"]["m"], model.rank_distribution(test.X[rows]), atol=0.5 / 255
-            )
+            expected = model.rank_distribution(test.X[rows], calibrated=False)
+            assert_allclose(P / 255 * entry["peaks"]["m"], expected, atol=0.5 / 255)
             # an assignment is the order of its own ranks
             assert_array_equal(ranking(entry["scores"]["m"], np.zeros(10)).ranks, ranks[rows])
         assert own["explorer"]["distributions"]["m"]["test"]["own"]
@@ -332,9 +334,8 @@ class TestOtherDistributions:
         entry = own["explorer"]["queries"][2]
         P = np.frombuffer(base64.b64decode(entry["matrices"]["m"]), np.uint8).reshape(10, 10)
         rows = rows_of(test, own["queries"][entry["query"]]["id"])
-        assert_allclose(
-            P / 255 * entry["peaks"]["m"], model.rank_distribution(test.X[rows]), atol=0.5 / 255 + 1e-5
-        )
+        expected = model.rank_distribution(test.X[rows], calibrated=False)
+        assert_allclose(P / 255 * entry["peaks"]["m"], expected, atol=0.5 / 255 + 1e-5)
 
     def test_matrices_stop_when_they_take_too_much_room(self, monkeypatch):
         # 50 scores take 6 each
@@ -350,6 +351,54 @@ class TestOtherDistributions:
         given = own["explorer"]["distributions"]["m"]["test"]
         assert (given["sigma"], given["n_iter"], given["own"]) == (model.sigma_, 5, False)
         assert "half" in given["explanation"] or "0.5 iterations" in given["explanation"]
+
+
+class TestCalibration:
+    HELD_OUT = queries(200, 30)
+
+    def test_a_calibrated_model_is_compared_with_the_labels_of_all_test_queries(self):
+        test, plain = fold(1).test, fitted(RegressionRanker(penalty=0.1, selection="validation"))
+        model = fitted(quick()).calibrate(self.HELD_OUT)
+        (own,) = models_report({"plain": plain, "m": model}, test)["datasets"]
+        report = calibration_report(
+            model.calibration_, model.predict(test), test.y, test.qid, sigma=model.relaxation_.sigma
+        )
+        assert own["calibration"] == {"m": {"test": report.record()}}
+        json.dumps(own, allow_nan=False)
+
+    def test_the_explorer_has_the_calibration_in_place_of_a_width(self):
+        test, model = fold(1).test, fitted(quick()).calibrate(self.HELD_OUT)
+        (own,) = models_report({"m": model}, test)["datasets"]
+        given = own["explorer"]["distributions"]["m"]["test"]
+        assert given["calibrated_on"] == 30
+        arrays = {key: np.array(given["mixture"][key]) for key in ("widths", "weights", "lengths")}
+        again = RankCalibration(RankMixture.from_record(given["mixture"] | arrays))
+        for entry in own["explorer"]["queries"]:
+            rows = rows_of(test, own["queries"][entry["query"]]["id"])
+            Pi = again.rank_distribution(entry["scores"]["m"])
+            assert_allclose(Pi, model.rank_distribution(test.X[rows]), atol=1e-4)
+            assert entry["matrices"] == {}
+
+    def test_a_calibrated_softrank_has_no_matrix_of_its_own(self):
+        model = fitted(SoftRankRanker(sigma=0.5, penalty=0.01)).calibrate(self.HELD_OUT)
+        (own,) = models_report({"m": model}, fold(1).test)["datasets"]
+        assert own["explorer"]["queries"][0]["matrices"] == {}
+        assert own["explorer"]["distributions"]["m"]["test"]["calibrated_on"] == 30
+
+    def test_an_assignment_is_shown_by_its_own_matrix(self):
+        model = fitted(quick(relaxation="probit", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
+        (own,) = models_report({"m": model.calibrate(self.HELD_OUT)}, fold(1).test)["datasets"]
+        assert list(own["explorer"]["queries"][0]["matrices"]) == ["m"]
+        assert "calibrated_on" not in own["explorer"]["distributions"]["m"]["test"]
+        assert own["calibration"]["m"]["test"]["n_calibrating"] == 30
+
+    def test_a_comparison_does_not_calibrate_and_keeps_what_it_is_given(self, found, data):
+        assert data["datasets"][0]["calibration"] == {}
+        assert all(result.details.calibration is None for result in found.results)
+        model = fitted(quick()).calibrate(self.HELD_OUT)
+        _, details = shown(model, fold(1).test, calibration=True)
+        again = type(details).from_record(json.loads(json.dumps(details.as_record(), allow_nan=False)))
+        assert again.calibration == details.calibration
 
 
 class TestTraining:

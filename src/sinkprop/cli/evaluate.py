@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from sinkprop.cli.options import (
+    check_plot,
     convention_option,
     data_options,
     data_path,
@@ -52,6 +53,9 @@ from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
 from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sinkprop.calibration import CalibrationReport
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
@@ -104,12 +108,24 @@ METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
     help="Highest possible label, for ERR.  [default: largest label in DATA]",
 )
 @click.option("--per-query", is_flag=True, help="Show the metrics of every query, not only their means.")
+@click.option(
+    "--calibration",
+    is_flag=True,
+    help="With --model: show how far the probabilities of the model are from frequencies in DATA, before and "
+    "after its calibration.",
+)
+@output_option(
+    "--plot",
+    check=check_plot,
+    help="With --calibration: draw reliability diagrams to a .png, .svg or .pdf file.",
+)
 @json_option("the means, and with --per-query the metrics of every query,")
 @output_option(
     "--csv",
     "csv_file",
     stdout=True,
-    help="Write one row per query and one column per metric as CSV. With -, write only the CSV, to stdout.",
+    help="Write one row per query and one column per metric as CSV; with --calibration, its table instead. "
+    "With -, write only the CSV, to stdout.",
 )
 @data_options
 def evaluate_command(
@@ -120,6 +136,8 @@ def evaluate_command(
     run: Path | None,
     empty: str | None,
     per_query: bool,
+    calibration: bool,
+    plot: Path | None,
     json_file: Path | None,
     csv_file: Path | None,
     **options: Any,
@@ -134,6 +152,7 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
+    sinkprop evaluate test.txt --model m.model --calibration --plot curves.png
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
     which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
@@ -145,27 +164,40 @@ def evaluate_command(
 
     A document of DATA that is missing from a TREC run ranks below the documents in the run. A document
     of the run that is missing from DATA is an error.
+
+    A model is calibrated on the queries that chose it; DATA should have other queries. The calibration
+    error is the mean distance between forecast probabilities and observed frequencies, in ten bins of
+    forecasts. The log score of the ranks is in nats per rank; smaller is better.
     """  # noqa: D301
     by = {"model": model, "scores": scores, "feature": feature, "run": run}
     given = [f"--{name}" for name, value in by.items() if value is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none of them"
         raise click.UsageError(f"give one of --model, --scores, --feature and --run to rank by; got {got}.")
+    if calibration and model is None:
+        raise click.UsageError("--calibration needs --model, a model that has a calibration.")
+    if plot is not None and not calibration:
+        raise click.UsageError("--plot needs --calibration.")
     files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
-    keep_apart({"--json": json_file, "--csv": csv_file}, {"DATA": data, **files})
+    keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
     if str(data) == "-" and "-" in (str(scores), str(run)):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
     reading = Reading.taken_from(options)
     options["empty"] = int(empty) if empty in ("0", "1") else empty
-    found = evaluated(data, reading, by, **options)
+    found = evaluated(data, reading, by, calibration=calibration, **options)
+    report = found.calibration
+    if plot is not None and report is not None:
+        from sinkprop.plot import reliability_diagrams
+
+        reliability_diagrams(report).figure.savefig(plot)
     if json_file is not None:
         write_output(json_file, as_json(_record(found, per_query=per_query)))
     if csv_file is not None:
-        write_output(csv_file, _csv(found.result))
+        write_output(csv_file, _csv(found.result) if report is None else _calibration_csv(report))
     if not is_stdout(json_file) and not is_stdout(csv_file):
-        _print(found, per_query=per_query, wrote=[json_file, csv_file])
+        _print(found, per_query=per_query, wrote=[plot, json_file, csv_file])
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,12 +208,14 @@ class Evaluated:
     queries  Queries of the file.
     name     Name of the file.
     by       What the documents are ranked by, such as "the model m.model".
+    calibration  Check of the model's probabilities, if it was asked for.
     """
 
     result: Evaluation
     queries: Queries | StoredQueries
     name: str
     by: str
+    calibration: CalibrationReport | None = None
 
 
 def evaluated(
@@ -191,9 +225,10 @@ def evaluated(
     *,
     metrics: str = METRICS,
     convention: str | None = None,
+    calibration: bool = False,
     **options: Any,
 ) -> Evaluated:
-    """Evaluate a ranking of the documents in a file.
+    """Evaluate a ranking of the documents in a file and, with `calibration`, the model's probabilities.
 
     `by` says what to rank by. It has one key whose value is not None: "model", "scores" or "run" with the
     path of a file, or "feature" with the id or the name of a feature. `options` are keyword arguments of
@@ -202,6 +237,11 @@ def evaluated(
     model, scores, run = by.get("model"), by.get("scores"), by.get("run")
     convention = convention or "standard"
     ranker = None if model is None else read_model_file(model)
+    if calibration and ranker is not None and ranker.calibration_ is None:
+        raise ValueError(
+            f"{model} has no calibration. Train it with --vali or --selection cross-validation, on at least "
+            "ten queries that choose the model, or call the method calibrate of the model in Python."
+        )
     queries = read_data(data, reading, rankers=[] if ranker is None else [ranker])
     name = file_name(data)
     if ranker is not None and model is not None:
@@ -228,7 +268,24 @@ def evaluated(
             convention,
             **options,
         )
-    return Evaluated(result, queries, name, what)
+    report = None if ranker is None or not calibration else _checked_calibration(ranker, queries, data, model)
+    return Evaluated(result, queries, name, what, report)
+
+
+def _checked_calibration(
+    ranker: BaseRanker, queries: Queries | StoredQueries, data: Path, model: Any
+) -> CalibrationReport:
+    """Compare the probabilities of a calibrated ranker with the labels of queries."""
+    from sinkprop.experiment.calibration import checked_calibration
+
+    names = {"model_name": file_name(model), "data_name": file_name(data)}
+    parts = over_blocks(
+        queries,
+        "checking the probabilities of",
+        lambda block: ranker.predict(with_features_of(ranker, block, **names)),
+    )
+    scores = np.concatenate(list(parts))
+    return checked_calibration(ranker, scores, queries)
 
 
 def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
@@ -381,6 +438,8 @@ def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
         "queries": result.n_queries,
         "metrics": dict(result),
     }
+    if found.calibration is not None:
+        record["calibration"] = found.calibration.record()
     if per_query:
         record["per_query"] = [
             {"query": query, **{name: values[i] for name, values in result.per_query.items()}}
@@ -400,6 +459,18 @@ def _csv(result: Evaluation) -> str:
     return text.getvalue()
 
 
+def _calibration_csv(report: CalibrationReport) -> str:
+    """Return CSV with the log score of the ranks and the calibration error of each event."""
+    scores, text = report.log_scores, io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["measure", "before", "after", "uniform"])
+    writer.writerow(["log score", *map(repr, (scores.before, scores.after, scores.uniform))])
+    for event, *sides in report.events():
+        errors = ("" if side is None else repr(side.error) for side in sides)
+        writer.writerow([f"calibration error, {event}", *errors, ""])
+    return text.getvalue()
+
+
 def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
     out, result, queries = console(), found.result, found.queries
     size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
@@ -415,4 +486,21 @@ def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> No
     else:
         print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
     say(out, result.definition(), "dim")
+    if found.calibration is not None:
+        _print_calibration(out, found.calibration)
     say_written(out, *wrote)
+
+
+def _print_calibration(out: Console, report: CalibrationReport) -> None:
+    out.print()
+    on = f"{counted(report.n_calibrating, 'query', 'queries')}"
+    say(out, f"Probabilities, before and after calibration on {on}", "bold")
+    out.print()
+    rows = [
+        [event, *("" if side is None else f"{side.error:.4f}" for side in sides)]
+        for event, *sides in report.events()
+    ]
+    print_columns(out, ["calibration error", "before", "after"], rows)
+    scores = report.log_scores
+    values = [f"{value:.4f}" for value in (scores.before, scores.after, scores.uniform)]
+    print_columns(out, ["log score", "before", "after", "uniform"], [["ranks", *values]])

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Integers
 from sinkprop.data.queries import Queries
+from sinkprop.experiment.calibration import checked_calibration
 from sinkprop.experiment.folds.files import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
 from sinkprop.experiment.scoring import predicted, ranked, taken_queries
@@ -149,6 +151,9 @@ class Details:
     weights       Weights of the features, as `weights_of` returns them: "kind" is "weight" or "importance",
                   "explanation" describes them in words, "values" (D,) has one number per feature, and
                   "missing", if it is there, the weights of the indicators of missing values.
+    calibration   Calibration of the ranker: "mixture" has the parameters of its rank probabilities, as
+                  `RankMixture.record` returns them, and "report" what `CalibrationReport.record` returns for
+                  the test queries. None if the ranker has no calibration, or it was not asked for.
     """
 
     scores: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
@@ -156,6 +161,7 @@ class Details:
     distribution: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = field(default=None, repr=False)
     weights: Mapping[str, Any] | None = field(default=None, repr=False)
+    calibration: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def as_record(self) -> dict[str, Any]:
         """The details as plain data for JSON."""
@@ -169,6 +175,8 @@ class Details:
             found["parameters"] = [
                 [list(column) for column in zip(*own, strict=True)] for own in self.parameters
             ]
+        if self.calibration is not None:
+            found["calibration"] = dict(self.calibration)
         return found
 
     @classmethod
@@ -181,6 +189,7 @@ class Details:
             record["distribution"],
             None if training is None else _training_steps(training),
             record["weights"],
+            record.get("calibration"),
         )
 
 
@@ -257,13 +266,15 @@ def details_of(
     *,
     train: AnyQueries | None = None,
     vali: AnyQueries | None = None,
+    calibration: bool = False,
 ) -> Details:
     """Details of a fitted ranker of any kind, with its scores on the test queries in `data.shown`.
 
-    test   Test queries of the fold.
-    data   Summary of the fold.
-    train  Queries that give the standard deviations of the features, for the weights; None uses `test`.
-    vali   Queries on which permutation importances are measured; None uses `test`.
+    test         Test queries of the fold.
+    data         Summary of the fold.
+    train        Queries that give the standard deviations of the features, for the weights; None uses `test`.
+    vali         Queries on which permutation importances are measured; None uses `test`.
+    calibration  Whether to check the ranker's calibration on all test queries.
     """
     scores, parameters = _document_scores(ranker, test, data)
     weights = weights_of(
@@ -272,7 +283,16 @@ def details_of(
         measured_on=test if vali is None else vali,
         held_out=vali is not None,
     )
-    return Details(scores, parameters, distribution_of(ranker), training_of(ranker), weights)
+    checked = _calibration_of(ranker, test) if calibration else None
+    return Details(scores, parameters, distribution_of(ranker), training_of(ranker), weights, checked)
+
+
+def _calibration_of(ranker: Any, test: AnyQueries) -> dict[str, Any] | None:
+    if getattr(ranker, "calibration_", None) is None:
+        return None
+    mixture = ranker.calibration_.mixture.record()
+    report = checked_calibration(ranker, ranker.predict(test), test)
+    return {"mixture": plain_data(mixture), "report": report.record()}
 
 
 def _document_scores(

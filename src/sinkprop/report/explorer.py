@@ -1,7 +1,8 @@
 """The ranking explorer of a report: documents, scores and rank distributions of test queries.
 
-The rank distributions of a `SmoothedIndicator` are computed in the browser, from the scores, the kernel and
-the smoothing width. Other rank distributions are stored in the page as matrices with one byte per entry.
+The rank distributions of a `SmoothedIndicator`, and those of a calibrated ranker, are computed in the browser
+from the scores and a few parameters. Other rank distributions are stored in the page as matrices with one
+byte per entry.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkprop.calibration.widths import EPSILON, N_ITER
 from sinkprop.common.types import Floats
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.results import Comparison, Result
@@ -80,7 +82,7 @@ def explorer(
                 if details is None:
                     continue
                 entry["scores"][method] = list(details.scores[place])
-                if _has_matrix(details):
+                if _has_matrix(details) and not _is_calibrated(details):
                     if room.take(own.lengths[q] ** 2):
                         entry["matrices"][method], entry["peaks"][method] = _packed(_matrix(details, place))
                     else:
@@ -136,6 +138,14 @@ def _spread(scores: Sequence[Sequence[float]]) -> float:
 
 def _shown_distribution(details: Details, width: float, reason: str) -> dict[str, Any]:
     own = details.distribution
+    if details.calibration is not None and _is_calibrated(details):
+        n_queries = details.calibration["report"]["n_calibrating"]
+        return {
+            "mixture": {**details.calibration["mixture"], "n_iter": N_ITER, "epsilon": EPSILON},
+            "calibrated_on": n_queries,
+            "own": True,
+            "explanation": _CALIBRATED,
+        }
     if own is not None and _is_own(own):
         return {
             "kernel": own["kernel"],
@@ -173,6 +183,10 @@ def _shown_distribution(details: Details, width: float, reason: str) -> dict[str
     }
 
 
+_CALIBRATED = (
+    "Of the documents with probability .7 at a rank, about seven in ten belong there by their labels, for "
+    "queries like those of the calibration."
+)
 _OWN = (
     "This is the model's own smoothing, with which it was trained. Documents whose scores differ by less "
     "than this width can easily exchange ranks; a difference of more than two or three widths makes that "
@@ -193,6 +207,11 @@ _FAMILIES = {
         "above it."
     ),
 }
+
+
+def _is_calibrated(details: Details) -> bool:
+    """Whether the scores of the details are those that the calibration is for."""
+    return details.calibration is not None and details.parameters is None
 
 
 def _has_matrix(details: Details) -> bool:

@@ -37,6 +37,7 @@ _SCRIPTS = (
     "training.js",
     "queries.js",
     "weights.js",
+    "calibration.js",
     "ranked_lists.js",
     "matrices.js",
     "explorer.js",

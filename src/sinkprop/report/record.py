@@ -161,7 +161,7 @@ def models_report(
         seconds = time.perf_counter() - began
         found = evaluate(test, scores, metrics=wanted, convention=rules)
         statement = found.definition()
-        details = details_of(ranker, test, data)
+        details = details_of(ranker, test, data, calibration=True)
         queries = tuple(found.queries.tolist())
         measured = (found.per_query, dict(found), math.nan, seconds)
         results.append(Result(name, _FOLD, str(method), queries, *measured, details=details))
@@ -287,6 +287,7 @@ def _data_set(
         "per_query_note": listing.note,
         "training": _training(results, room.steps),
         "weights": _weights(results, data),
+        "calibration": _calibration(results),
         "explorer": explorer(results, data, listing.index, room.matrices),
     }
 
@@ -484,6 +485,14 @@ def _weights(
             },
         }
     return found
+
+
+def _calibration(results: Mapping[str, Mapping[str, Result]]) -> dict[str, Any]:
+    """Checks of calibrations as {method: {fold: record}}, for methods that have a calibration."""
+    return {
+        method: {fold: own["report"] for fold, own in by_fold.items()}
+        for method, by_fold in _by_method(results, "calibration").items()
+    }
 
 
 class _Room:

@@ -110,6 +110,7 @@ function distributionOf(d, method, query) {
   if (query.matrices?.[method])
     return storedDistribution(scores, query.matrices[method], query.peaks[method]);
   const settings = settingsOf(d, method);
+  if (settings?.mixture) return calibratedDistribution(scores, settings.mixture);
   if (!settings || !(settings.sigma > 0)) return null;
   return rankDistribution(scores, { ...settings, sigma: settings.sigma * 2 ** state.width });
 }
@@ -254,7 +255,7 @@ function widthControl(d) {
       ...own.map((name) => el("span", {}, strong(name), ` ${distributionWords(d, name)} `)),
     );
     const query = exploredQuery(d);
-    range.disabled = own.every((name) => query.matrices?.[name] || !settingsOf(d, name));
+    range.disabled = own.every((name) => query.matrices?.[name] || !(settingsOf(d, name)?.sigma > 0));
   };
   let waiting = false;
   range.addEventListener("input", () => {
@@ -284,9 +285,12 @@ function distributionWords(d, name) {
   const stored = exploredQuery(d).matrices?.[name];
   if (!settings && !stored) return "has no rank distribution.";
   const explanation = settings?.explanation ? ` ${settings.explanation}` : "";
-  if (stored) return `has its own kind of rank distribution, whose width is fixed.${explanation}`;
+  if (settings?.mixture)
+    return `is calibrated on ${count(settings.calibrated_on, "query", "queries")}.${explanation}`;
+  if (stored)
+    return `is not calibrated; it has its own kind of rank distribution, whose width is fixed.${explanation}`;
   const given = settings.own ? " This is the model's own width." : " The report chose this width.";
   const sigma = short(settings.sigma * 2 ** state.width);
   const kernel = settings.kernel === "laplace" ? "Laplace" : "Gaussian";
-  return `sigma ${sigma}, ${kernel} kernel.${explanation || given}`;
+  return `is not calibrated: sigma ${sigma}, ${kernel} kernel.${explanation || given}`;
 }

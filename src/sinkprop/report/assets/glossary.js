@@ -24,9 +24,19 @@ const GLOSSARY = [
   [
     "Rank distribution",
     "The probability of each rank for a document, as implied by the scores: documents with nearly equal " +
-      "scores could just as well be in the opposite order. It does not predict how often the model is " +
-      "right. The matrix of these probabilities has one row per document and one column per rank. It is " +
+      "scores could just as well be in the opposite order. Unless it is calibrated, it does not predict how " +
+      "often the model is right. The matrix of these probabilities has one row per document and one column per rank. It is " +
       "made by Sinkhorn normalization, which scales columns and rows in turn until each sums to 1.",
+  ],
+  [
+    "Calibrated",
+    "Of all documents with probability .7, about seven in ten have the property. A calibration is fitted to " +
+      "the scores and labels of queries that the model was not trained on, and holds for queries like them.",
+  ],
+  [
+    "Calibration error",
+    "Forecasts are sorted into ten bins by their probability. The error is the mean distance between the " +
+      "mean probability and the observed frequency of a bin, weighted by the number of forecasts.",
   ],
   [
     "Sigma",

@@ -77,10 +77,11 @@ function documentFigure(d, view) {
         "few other documents have a similar score, a broad one that many do.",
       "The strips in the lists show the same distributions, one per document: the stronger the color, the " +
         "more probable the rank. \u201cLikely\u201d is the range of the middle 80\u00a0%. The slider makes " +
-        "all distributions narrower or wider. If they are narrow enough, each document has one rank, that " +
-        "of the list.",
-      "These probabilities show how far apart the scores are, not how often the model is right: a narrow " +
-        "peak can be at the wrong rank. The labels and NDCG show how good the ranking is.",
+        "distributions that are not calibrated narrower or wider. If they are narrow enough, each document " +
+        "has one rank, that of the list.",
+      "Calibrated probabilities say how often documents like this one belong at a rank. Others show only " +
+        "how far apart the scores are, not how often the model is right: a narrow peak can be at the wrong " +
+        "rank. The labels and NDCG show how good the ranking is.",
     ),
   );
 }

@@ -8,6 +8,7 @@ const SECTIONS = [
   ["training", "Training", training],
   ["queries", "Queries", queries],
   ["weights", "Features", weights],
+  ["calibration", "Calibration", calibration],
   ["explorer", "Explorer", explorer],
   ["glossary", "Glossary", glossary],
 ];
@@ -155,7 +156,7 @@ function start() {
   addEventListener("beforeprint", beforePrint);
   addEventListener("afterprint", afterPrint);
   if (state.section) goTo(state.section);
-  window.sinkpropReport = { data: REPORT, state, rankDistribution, storedDistribution, drawAll };
+  window.sinkpropReport = { data: REPORT, state, rankDistribution, storedDistribution, calibratedDistribution, drawAll };
   performance.mark("sinkprop-shown");
   document.addEventListener("DOMContentLoaded", finish);
 }
