@@ -16,6 +16,7 @@ MODULES = ["sinkprop"] + [
     f"sinkprop.{name}"
     for name in (
         "baselines",
+        "calibration",
         "cluster",
         "datasets",
         "experiment",
@@ -23,6 +24,7 @@ MODULES = ["sinkprop"] + [
         "gbdt",
         "metrics",
         "plot",
+        "policies",
         "reference",
         "report",
         "store",

@@ -61,6 +61,7 @@ def test_dir_lists_public_names_only() -> None:
     listed = dir(sinkprop)
     packages = [
         "auto",
+        "calibration",
         "cluster",
         "experiment",
         "export",
@@ -68,6 +69,7 @@ def test_dir_lists_public_names_only() -> None:
         "metrics",
         "model_files",
         "plot",
+        "policies",
         "reference",
         "report",
         "store",

@@ -17,13 +17,16 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 if TYPE_CHECKING:
     from sinkprop import auto as auto
     from sinkprop import baselines, datasets
+    from sinkprop import calibration as calibration
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
     from sinkprop import plot as plot
+    from sinkprop import policies as policies
     from sinkprop import report as report
     from sinkprop import store as store
     from sinkprop import torch as torch
     from sinkprop.auto.ranker import AutoRanker
+    from sinkprop.calibration import RankCalibration
     from sinkprop.data.diversity_qrels import DiversityQrels, load_diversity_qrels
     from sinkprop.data.frames import load_frame, load_parquet
     from sinkprop.data.letor import load_letor, load_queries, save_letor
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
     from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
     from sinkprop.objective.sinkhorn_limit import SinkhornLimit, SinkhornStatus, sinkhorn_limit
+    from sinkprop.policies import birkhoff, exposure_policy, sample_rankings
     from sinkprop.registry import load_model
     from sinkprop.store import StoredQueries, open_queries
 
@@ -73,6 +77,7 @@ __all__ = [
     "PartitionedMeasure",
     "Precision",
     "Queries",
+    "RankCalibration",
     "RankLinear",
     "Ranking",
     "Recall",
@@ -86,12 +91,14 @@ __all__ = [
     "SmoothedIndicator",
     "StoredQueries",
     "baselines",
+    "birkhoff",
     "choose_permutation",
     "datasets",
     "doubly_stochastic",
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "exposure_policy",
     "load_diversity_qrels",
     "load_frame",
     "load_letor",
@@ -104,6 +111,7 @@ __all__ = [
     "parse_metric",
     "parse_metrics",
     "ranking",
+    "sample_rankings",
     "save_letor",
     "sinkhorn",
     "sinkhorn_limit",
@@ -122,6 +130,7 @@ _LAZY = {
     "ColumnGain": "sinkprop.objective.gains.custom",
     "ExpectedExposure": "sinkprop.objective.gains.rows",
     "ExposureGap": "sinkprop.objective.gains.rows",
+    "RankCalibration": "sinkprop.calibration",
     "FMeasure": "sinkprop.objective.gains.columns",
     "Recall": "sinkprop.objective.gains.columns",
     "ReciprocalRank": "sinkprop.objective.gains.columns",
@@ -133,6 +142,8 @@ _LAZY = {
     "StoredQueries": "sinkprop.store",
     "auto": "sinkprop.auto",
     "baselines": "sinkprop.baselines",
+    "birkhoff": "sinkprop.policies",
+    "calibration": "sinkprop.calibration",
     "choose_permutation": "sinkprop.objective.permutation",
     "cluster": "sinkprop.cluster",
     "datasets": "sinkprop.datasets",
@@ -140,6 +151,7 @@ _LAZY = {
     "expected_ranks": "sinkprop.objective.rank_distribution",
     "experiment": "sinkprop.experiment",
     "export": "sinkprop.export",
+    "exposure_policy": "sinkprop.policies",
     "gbdt": "sinkprop.gbdt",
     "load_diversity_qrels": "sinkprop.data.diversity_qrels",
     "load_frame": "sinkprop.data.frames",
@@ -152,8 +164,10 @@ _LAZY = {
     "model_files": "sinkprop.model_files",
     "open_queries": "sinkprop.store",
     "plot": "sinkprop.plot",
+    "policies": "sinkprop.policies",
     "reference": "sinkprop.reference",
     "report": "sinkprop.report",
+    "sample_rankings": "sinkprop.policies",
     "save_letor": "sinkprop.data.letor",
     "sinkhorn": "sinkprop.objective.sinkhorn",
     "sinkhorn_limit": "sinkprop.objective.sinkhorn_limit",

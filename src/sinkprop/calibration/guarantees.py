@@ -1,12 +1,13 @@
 """Statements about rankings that hold with a given probability, by conformal prediction over queries.
 
-For a prefix of m documents of a ranking, F(m) = 1 - prod_(j <= m) (1 - p_j) is the model's probability that
-it holds a wanted document, where p_j is the probability that document j is wanted. If the first wanted
-document of a held-out query has rank r, the query's score is F(r - 1). At a threshold t, the prefix of all
-ranks m with F(m - 1) <= t holds a wanted document if and only if F(r - 1) <= t. If t is the
-ceil((Q + 1) c)-th smallest of the scores of Q held-out queries, this has at least the probability c for a new
-query that comes from the same source, however wrong the model is (split conformal prediction). The scores of
-held-out queries come from models that were fitted to other queries.
+If p_j is the model's probability that document j of a ranking is wanted, S(m) = p_m prod_(j < m) (1 - p_j)
+is the probability that the first wanted document is at rank m. If it is at rank r in a held-out query, the
+query's score is 1 - S(r). At a threshold t, the prefix of all ranks m with 1 - S(m) <= t holds a wanted
+document if and only if 1 - S(r) <= t. If t is the ceil((Q + 1) c)-th smallest of the scores of Q held-out
+queries, this has at least the probability c for a new query that comes from the same source, however wrong
+the model is (split conformal prediction). The scores of held-out queries come from models that were fitted to
+other queries. Of all prefixes with this coverage, those that stop where S becomes too small are the shortest
+on average, if the model is right: a further document of a hopeless query helps less than one of another.
 
 Rank intervals use conformal risk control: the loss of a query is the share of its documents whose ideal rank
 is outside of its interval. The precision of answers uses exact binomial tests of several thresholds.
@@ -55,7 +56,7 @@ def least_queries(coverage: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PrefixScores:
-    """Scores F(r - 1) of held-out queries with a wanted document, sorted.
+    """Scores 1 - S(r) of held-out queries with a wanted document, sorted.
 
     scores     At most 2,001 of them. If there were more queries, evenly spaced ones; the largest is kept.
     n_queries  Number of held-out queries with a wanted document.
@@ -75,37 +76,42 @@ class PrefixScores:
         return float(self.scores[math.ceil((place - 1) / (self.n_queries - 1) * (len(self.scores) - 1))])
 
     def chosen(self, p: Floats, scores: Floats, groups: Groups, coverage: float) -> Mask:
-        """Documents (N,) of the prefixes; p are their probabilities of being wanted."""
+        """Documents (N,) of the prefixes; p are their probabilities of being wanted.
+
+        A prefix has at least one document.
+        """
         order = sorted_order(scores, groups)
-        before = _before(p[order], groups)
+        inside = _depths(p[order], groups) <= self.threshold(coverage)
+        inside[groups.offsets[:-1]] = True
         taken = np.empty(len(p), dtype=bool)
-        taken[order] = before <= self.threshold(coverage)
+        taken[order] = inside
         return taken
 
 
 def prefix_scores(p: Floats, wanted: Mask, scores: Floats, groups: Groups) -> PrefixScores:
     """Scores of held-out queries. NaN in p leaves a query out."""
     order = sorted_order(scores, groups)
-    before = _before(p[order], groups)
-    firsts = np.flatnonzero(wanted[order] & ~np.isnan(before))
+    depths = _depths(p[order], groups)
+    firsts = np.flatnonzero(wanted[order] & ~np.isnan(depths))
     queries, index = np.unique(groups.sorted.codes[firsts], return_index=True)
-    found = np.sort(before[firsts[index]])
+    found = np.sort(depths[firsts[index]])
     if len(found) > _KEPT:
         found = found[np.round(np.linspace(0, len(found) - 1, _KEPT)).astype(np.int64)]
     return PrefixScores(found, len(queries))
 
 
-def _before(p: Floats, groups: Groups) -> Floats:
-    """F(m - 1) of each document: the probability that one above it is wanted. Documents are in rank order."""
+def _depths(p: Floats, groups: Groups) -> Floats:
+    """1 - S(m) of each document, which grows down each ranking. Documents are in rank order."""
     with np.errstate(divide="ignore"):
-        # an exact 1 makes all that follows certain; -745 is the logarithm of the smallest number
-        logs = np.maximum(np.log1p(-p), -745.0)
-    above = np.zeros(len(p))
+        # -745 is the logarithm of the smallest number
+        wanted, others = np.maximum(np.log(p), -745.0), np.maximum(np.log1p(-p), -745.0)
+    depths = np.empty(len(p))
     for a, b in pairwise(groups.offsets.tolist()):  # each query alone, so that its sums depend on no other
-        np.cumsum(logs[a : b - 1], out=above[a + 1 : b])
-    result: Floats = -np.expm1(above)
-    result[np.repeat(np.isnan(np.add.reduceat(p, groups.offsets[:-1])), groups.sizes)] = np.nan
-    return result
+        logs = wanted[a:b]
+        logs[1:] += np.cumsum(others[a : b - 1])
+        np.maximum.accumulate(-np.expm1(logs), out=depths[a:b])  # it may only fall by rounding
+    depths[np.repeat(np.isnan(np.add.reduceat(p, groups.offsets[:-1])), groups.sizes)] = np.nan
+    return depths
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +195,11 @@ class AnswerScores:
 
     def threshold(self, precision: float, confidence: float) -> float:
         """Least probability at which the precision is significant; infinite if there is none."""
-        from scipy.special import bdtrc
+        from scipy.special import betainc
 
-        chance = bdtrc(self.right - 1, self.answered, precision)  # of as many right answers or more
+        # the probability of as many right answers or more, if each is right with probability `precision`
+        tail = betainc(np.maximum(self.right, 1), self.answered - self.right + 1, precision)
+        chance = np.where(self.right > 0, tail, 1.0)
         passed = np.flatnonzero(chance <= (1 - confidence) / len(_FRACTIONS))
         return float(self.thresholds[passed].min()) if len(passed) else math.inf
 

@@ -19,7 +19,7 @@ from sinkprop.calibration.guarantees import (
     prefix_scores,
 )
 from sinkprop.calibration.relevance import DocumentModel, Places, fit_document_model
-from sinkprop.calibration.ridge import sigmoid
+from sinkprop.calibration.ridge import ridge_logistic, sigmoid
 from sinkprop.common.types import Floats, Mask
 from sinkprop.model_files import saved_floats
 
@@ -114,16 +114,9 @@ def _first_line(logits: Floats, right: Mask) -> Floats:
     """Intercept and slope that correct the logits of first documents, near 0 and 1 for few queries."""
     known = ~np.isnan(logits)
     x, t = logits[known].clip(-20, 20), right[known].astype(np.float64)
-    line, prior = np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    Z = np.stack([np.ones(len(x)), x], axis=1)
+    Z, prior = np.stack([np.ones(len(x)), x], axis=1), np.array([0.0, 1.0])
     penalty = np.array([1.0, 4.0])  # as much as a few queries
-    for _ in range(25):
-        p = sigmoid(Z @ line)
-        gradient = Z.T @ (p - t) + penalty * (line - prior)
-        H = (Z * (p * (1 - p))[:, None]).T @ Z + np.diag(penalty)
-        line = line - np.linalg.solve(H, gradient)
-        line[1] = max(line[1], 0.0)
-    return line
+    return ridge_logistic(Z, t, penalty, np.array([False, True]), prior, center=prior)
 
 
 def of_firsts(values: Any, documents: Places) -> Any:

@@ -54,6 +54,14 @@ class RankCalibration:
 
     Attributes
     ----------
+    mixture : RankMixture
+        Probabilities of ranks: parameters of the mixture.
+    relevance : tuple of Relevance
+        For each grade, the model of the probability that a label is at least this grade.
+    best : Best or None
+        Model of the probability that a document has the best label of its query.
+    intervals : IntervalRisk or None
+        Risk of rank intervals on the held-out queries.
     n_queries : int
         Number of queries of the fit.
     log_score : float

@@ -35,7 +35,7 @@ _FIT_ROWS, _CV_ROWS = 30_000, 10_000  # documents of a fit: if there are more, s
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """What the model knows of documents: scores (N,), columns (N, 9) of their places, and their queries."""
+    """Inputs of the model: scores (N,) of documents, columns (N, 9) of their places, and their queries."""
 
     scores: Floats
     columns: Floats

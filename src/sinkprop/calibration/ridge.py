@@ -33,9 +33,16 @@ def curvature(Z: Floats, b: Floats) -> Floats:
 
 
 def ridge_logistic(
-    Z: Floats, t: Floats, penalty: Floats, bounded: Mask, start: Floats, H: Floats | None = None
+    Z: Floats,
+    t: Floats,
+    penalty: Floats,
+    bounded: Mask,
+    start: Floats,
+    H: Floats | None = None,
+    *,
+    center: Floats | float = 0.0,
 ) -> Floats:
-    """Coefficients b that minimize the log loss of the logits Z b plus sum(penalty b^2) / 2.
+    """Coefficients b that minimize the log loss of the logits Z b plus sum(penalty (b - center)^2) / 2.
 
     Newton steps, with second derivatives that are computed anew only if the step before gained little.
 
@@ -45,19 +52,20 @@ def ridge_logistic(
     bounded  (D,) coefficients that must not be below 0.
     start    (D,) coefficients to start from.
     H        (D, D) approximate `curvature` at the start.
+    center   (D,) coefficients without a penalty.
     """
     b, gained = start, np.inf
-    loss, x = _penalized(Z, t, penalty, b)
+    loss, x = _penalized(Z, t, penalty, b, center)
     for _ in range(_MOST_STEPS):
         if H is None:
             H = curvature(Z, b)
-        gradient = Z.T @ (sigmoid(x) - t) + penalty * b
+        gradient = Z.T @ (sigmoid(x) - t) + penalty * (b - center)
         step = _bounded_step(H + np.diag(penalty + _LEAST_CURVATURE), gradient, b, bounded)
         size = 1.0
-        new_loss, new_x = _penalized(Z, t, penalty, b + step)
+        new_loss, new_x = _penalized(Z, t, penalty, b + step, center)
         while new_loss > loss and size > 1e-4:
             size /= 2
-            new_loss, new_x = _penalized(Z, t, penalty, b + size * step)
+            new_loss, new_x = _penalized(Z, t, penalty, b + size * step, center)
         if new_loss > loss:
             break
         before, gained = gained, loss - new_loss
@@ -69,10 +77,12 @@ def ridge_logistic(
     return b
 
 
-def _penalized(Z: Floats, t: Floats, penalty: Floats, b: Floats) -> tuple[float, Floats]:
+def _penalized(
+    Z: Floats, t: Floats, penalty: Floats, b: Floats, center: Floats | float
+) -> tuple[float, Floats]:
     """The penalized loss, and the logits."""
     x = Z @ b
-    return float(log_losses(x, t).sum() + 0.5 * (penalty * b * b).sum()), x
+    return float(log_losses(x, t).sum() + 0.5 * (penalty * (b - center) ** 2).sum()), x
 
 
 def _bounded_step(H: Floats, gradient: Floats, b: Floats, bounded: Mask) -> Floats:

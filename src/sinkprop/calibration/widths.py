@@ -171,7 +171,7 @@ def fit_mixture(scores: Floats, labels: Floats, groups: Groups, n_threads: int |
     """
     scale = typical_spread(scores, groups)
     few = _some_queries(scores, labels, groups, _SEARCH_ROWS)
-    losses = [_fitted(*few, scale, warp, WIDTHS[::2], n_threads, n_steps=40)[1] for warp in WARPS]
+    losses = [_fitted(*few, scale, warp, WIDTHS[::2], n_threads, n_steps=20)[1] for warp in WARPS]
     best = WARPS[int(np.argmin(losses))]
     some = _some_queries(scores, labels, groups, _MOST_ROWS)
     return _fitted(*some, scale, best, WIDTHS, n_threads, n_steps=300)[0]
