@@ -1,12 +1,13 @@
 """Rankings under exposure constraints: the stochastic ranking policy with the largest expected NDCG.
 
->>> policy = exposure_policy([0.9, 0.8, 0.7, 0.6], ["a", "a", "b", "b"], ExposureGapAtMost(0))
+>>> policy = exposure_policy([0.9, 0.1, 0.7], ["a", "a", "b"], ExposureGapAtMost(0))
 >>> policy.exposure.round(3)
-array([0.849, 0.431, 0.781, 0.5  ])
+array([0.921, 0.5  , 0.71 ])
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -123,14 +124,14 @@ def exposure_policy(
 
     Examples
     --------
-    >>> policy = exposure_policy([0.9, 0.8, 0.7, 0.6], ["a", "a", "b", "b"], MinExposure({"b": 0.45}))
+    >>> policy = exposure_policy([0.9, 0.8, 0.7, 0.3], ["a", "a", "b", "b"], MinExposure({"b": 0.4}))
     >>> policy.mixture.rankings
     array([[0, 1, 2, 3],
            [0, 2, 1, 3]])
     >>> policy.mixture.weights.round(3)
-    array([0.183, 0.817])
+    array([0.282, 0.718])
     >>> round(policy.value, 4)
-    0.9945
+    0.995
     """
     r = _relevance(relevance)
     members, names = _members(groups, len(r))
@@ -185,7 +186,7 @@ def _members(groups: Sequence[Hashable] | ArrayLike, n: int) -> tuple[Any, tuple
             "groups must be a sequence with the group of each document, or an array of bool of shape (N, G); "
             f"got an array of {groups.dtype} of shape {groups.shape}."
         )
-    given = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)  # type: ignore[arg-type]
+    given: list[Any] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)  # type: ignore[arg-type]
     _one_per_document(len(given), n)
     codes: dict[Hashable, int] = {}
     try:
@@ -194,7 +195,9 @@ def _members(groups: Sequence[Hashable] | ArrayLike, n: int) -> tuple[Any, tuple
         raise ValueError(
             "groups must be hashable, such as numbers or text; got a list or the like."
         ) from None
-    missing = next((j for j, group in enumerate(given) if group != group), None)
+    missing = next(
+        (j for j, group in enumerate(given) if isinstance(group, float) and math.isnan(group)), None
+    )
     if missing is not None:
         raise ValueError(f"groups[{missing}] is {given[missing]!r}, not a group; give missing ones a name.")
     members = sparse.csr_array((np.ones(n), (of_document, np.arange(n))), shape=(len(codes), n))
@@ -237,8 +240,8 @@ def _position_weights(discount: Discount | ArrayLike, k: int | None, n: int) -> 
 def _exposure(mixture: RankingMixture, weights: Floats) -> Floats:
     """Expected weights (N,) of the positions of the documents."""
     given = mixture.weights[:, None] * weights
-    total: Floats = np.bincount(mixture.rankings.ravel(), given.ravel(), mixture.n_documents)
-    return total
+    cells = mixture.rankings.ravel()
+    return np.bincount(cells, given.ravel(), mixture.n_documents).astype(np.float64)
 
 
 def _duals(

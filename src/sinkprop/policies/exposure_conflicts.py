@@ -47,7 +47,7 @@ def _contradiction(problem: Problem) -> Integers:
 
 def _listed(rows: Inequalities, constraints: Sequence[Constraint], names: Sequence[Hashable]) -> list[str]:
     """The inequalities in words; those of a constraint on all groups make one entry."""
-    words = {}
+    words: dict[str, None] = {}
     for owner, group, sign, bound in zip(rows.owner, rows.group, rows.sign, rows.bound, strict=True):
         constraint, name = constraints[owner], names[group]
         if isinstance(constraint, ExposureGapAtMost):
@@ -61,7 +61,7 @@ def _listed(rows: Inequalities, constraints: Sequence[Constraint], names: Sequen
 
 
 def _arithmetic(problem: Problem, rows: Inequalities) -> str:
-    """What minima alone, or maxima alone, add up to, and what their groups can have."""
+    """Sentence with the sum of minima alone, or maxima alone, and with what their groups can have."""
     shared = np.asarray(problem.members[rows.group].sum(axis=0))
     if rows.level.any() or len(set(rows.sign)) > 1 or shared.max() > 1:
         return ""

@@ -11,7 +11,7 @@ the mean exposure of all documents, or the exposure per merit that they have at 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias, final
 
@@ -31,6 +31,7 @@ __all__ = [
     "inequalities",
 ]
 
+_COLUMNS = ("group", "sign", "level", "bound", "owner")
 _NAMED = 5  # largest number of groups that a message lists
 
 
@@ -72,8 +73,8 @@ class Inequalities:
     most: Floats
 
     def subset(self, kept: Mask | Integers) -> Inequalities:
-        rows = (x[kept] for x in (self.group, self.sign, self.level, self.bound, self.owner))
-        return Inequalities(*rows, self.most)
+        columns = {name: getattr(self, name)[kept] for name in _COLUMNS}
+        return replace(self, **columns)
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class _Limits:
         unknown = [name for name in self.shares if name not in groups.codes]
         if unknown:
             raise ValueError(
-                f"constraint: {type(self).__name__} limits {named(unknown)}, without a document in this query; "
-                f"groups has {named(groups.names)}. Leave such groups out."
+                f"constraint: {type(self).__name__} names {_named(unknown)}, but groups has "
+                f"{_named(groups.names)}. Leave groups without documents out."
             )
         codes = np.array([groups.codes[name] for name in self.shares], dtype=np.int64)
         return codes, np.array(list(self.shares.values()), dtype=np.float64)
@@ -228,7 +229,7 @@ def inequalities(constraints: Sequence[Constraint], groups: QueryGroups) -> Ineq
     return Inequalities(joined.group, joined.sign, joined.level, joined.bound, owner, most)
 
 
-def named(names: Sequence[Hashable]) -> str:
+def _named(names: Sequence[Hashable]) -> str:
     """The first of these groups in words."""
     listed = ", ".join(map(repr, names[:_NAMED]))
     more = f", ... ({len(names)} in all)" if len(names) > _NAMED else ""
@@ -250,5 +251,5 @@ def _rows(group: Integers, sign: float, level: Floats | float, bound: Floats | f
 
 
 def _joined(parts: Sequence[Inequalities]) -> Inequalities:
-    columns = ("group", "sign", "level", "bound", "owner")
-    return Inequalities(*(np.concatenate([getattr(x, name) for x in parts]) for name in columns), np.zeros(1))
+    columns = {name: np.concatenate([getattr(x, name) for x in parts]) for name in _COLUMNS}
+    return Inequalities(**columns, most=np.zeros(1))

@@ -9,9 +9,9 @@ best ranking sorts the documents by relevance plus the bonus of their groups, so
 costs a sort. A linear program over the rankings found so far (the master) gives the mixture and the next
 prices; the ranking of these prices is added to it. Value and bound meet after finitely many steps.
 
-Two devices keep the number of steps small if there are many inequalities. The prices start from those of a
-smoothed problem, with a quadratic penalty on E, whose optimum is itself written as a mixture of rankings. And
-the prices stay within a box around the best ones so far, which grows as long as the optimum is on its border.
+Two devices keep the number of steps small. The prices stay within a box around the best ones so far, which
+grows as long as the optimum is on its border. And if there are many inequalities, an optimum E is first
+approximated by the proximal point method and written as a mixture of rankings, with which the program starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Optimum", "Problem", "optimum", "violated"]
 _TOL = 1e-8  # of value and bound, and of the inequalities
 _TIGHT = 1e-12  # of sums of shares
 _FEW = 10  # inequalities up to which column generation is fast by itself
-_PENALTIES = (0.1, 0.03, *6 * (0.01,))  # of the proximal steps, in units of the largest relevance
+_PENALTIES = (0.1, 0.05, *8 * (0.03,))  # of the proximal steps, in units of the largest relevance
 _CLOSE = 1e-8  # gap and violation at which the proximal steps end
 _NEAR = 1e-5  # gap below which rankings with swapped neighbors help to close it
 _ENTRIES = 2**20  # of the rankings that the proximal solution may be decomposed into
@@ -65,7 +65,8 @@ class Problem:
 
     def slopes(self, prices: Floats) -> Floats:
         """(C,) derivative of the Lagrangian with respect to each t."""
-        return -np.bincount(self.rows.owner, self.rows.level * prices, minlength=len(self.rows.most))
+        slopes: Floats = -np.bincount(self.rows.owner, self.rows.level * prices, len(self.rows.most))
+        return slopes
 
     def bound(self, prices: Floats, adjusted: Floats | None = None) -> float:
         """Lagrangian bound, from the relevance plus bonus in decreasing order."""
@@ -92,7 +93,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """A mixture of rankings (M, K), the prices (R,) of the inequalities, and a bound of every mixture's value."""
+    """A mixture of rankings (M, K), the prices (R,) of the inequalities, and a bound of all values."""
 
     shares: Floats
     orders: Positions
@@ -136,7 +137,7 @@ def _phase_one(problem: Problem) -> _Search:
 
 @dataclass(frozen=True, eq=False)
 class _Master:
-    """Optimum of the linear program over some rankings, and the sum of the forces of the box on the prices."""
+    """Optimum of the linear program over some rankings; `slack` sums the forces of the box on the prices."""
 
     value: float
     shares: Floats
@@ -237,9 +238,9 @@ class _Search:
     def master(self, low: Floats, high: Floats) -> _Master:
         """Find prices y between `low` and `high` with the lowest bound, if there were no other rankings.
 
-        The program has the prices y, the largest value c of a ranking less y . used, and the parts z of the t:
+        The program has the prices y, a bound c of the Lagrangian of the rankings, and bounds z of the slopes:
 
-            min c + y . bound + z . most   with   c + y . used >= value of each ranking,  z >= slopes(y),  z >= 0.
+            min c + y . bound + z . most  with  c + y . used >= value of each ranking, z >= slopes(y), z >= 0.
 
         The dual variables of the rankings are the shares of a mixture, which satisfies the inequalities if
         the box leaves the prices free.
@@ -283,7 +284,7 @@ def _proximal(problem: Problem, highest: float, unit: float) -> tuple[Floats, Fl
     rows, e = problem.rows, problem.weights
     prices, E, t = np.zeros(len(rows.bound)), np.zeros(len(e)), np.minimum(rows.most, 1.0)
     for number, penalty in enumerate(_PENALTIES):
-        options = {"maxiter": 300, "maxcor": 30, "ftol": 1e-15, "gtol": max(1e-4 * 0.1**number, 1e-9)}
+        options = {"maxiter": 300, "maxcor": 5, "ftol": 1e-15, "gtol": max(1e-4 * 0.1**number, 1e-9)}
         step = _Step(problem, E, t, penalty * unit / e[0], penalty * unit)
         limits = [(0, highest)] * len(prices)
         prices = minimize(step, prices, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
@@ -302,31 +303,33 @@ class _Step:
     problem: Problem
     E: Floats
     t: Floats
-    of_E: float
-    of_t: float
+    of_exposures: float
+    of_levels: float
 
     def optimum(self, prices: Floats) -> tuple[Floats, Floats]:
         """E and t that maximize the Lagrangian less the penalties."""
         problem = self.problem
-        z = self.E + (problem.relevance + problem.bonus(prices)) / self.of_E
-        t = np.clip(self.t + problem.slopes(prices) / self.of_t, 0, problem.rows.most)
+        z = self.E + (problem.relevance + problem.bonus(prices)) / self.of_exposures
+        t = np.clip(self.t + problem.slopes(prices) / self.of_levels, 0, problem.rows.most)
         return _projection(z, problem.weights), t
 
     def __call__(self, prices: Floats) -> tuple[float, Floats]:
         problem, rows = self.problem, self.problem.rows
         E, t = self.optimum(prices)
         gradient = rows.bound - problem.used(E) - rows.level * t[rows.owner]
-        distances = self.of_E * ((E - self.E) @ (E - self.E)) + self.of_t * ((t - self.t) @ (t - self.t))
+        distances = self.of_exposures * np.sum((E - self.E) ** 2) + self.of_levels * np.sum((t - self.t) ** 2)
         return float(problem.relevance @ E + prices @ gradient - distances / 2), gradient
 
 
 def _projection(z: Floats, weights: Floats) -> Floats:
     """The point nearest to z among the mixtures of permutations of the weights (Blondel et al. 2020)."""
+    from sklearn import config_context
     from sklearn.isotonic import isotonic_regression
 
     order = np.argsort(-z, kind="stable")
     nearest = np.empty_like(z)
-    nearest[order] = z[order] - isotonic_regression(z[order] - weights, increasing=False)
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # checks take longer than sums
+        nearest[order] = z[order] - isotonic_regression(z[order] - weights, increasing=False)
     return nearest
 
 
