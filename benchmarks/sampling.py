@@ -20,7 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from sinkprop import SmoothedIndicator, doubly_stochastic
-from sinkprop.policies.birkhoff import birkhoff
+from sinkprop.policies.decomposition import birkhoff
 from sinkprop.policies.sampling import sample_rankings
 
 KERNEL = SmoothedIndicator(0.3)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinkprop import SmoothedIndicator, doubly_stochastic, sinkhorn_limit
-from sinkprop.policies.birkhoff import birkhoff
+from sinkprop.policies.decomposition import birkhoff
 from sinkprop.policies.mixture import RankingMixture
 
 

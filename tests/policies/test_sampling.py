@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from sinkprop import PartitionedMeasure, SmoothedIndicator, _native, doubly_stochastic, sinkhorn_limit
-from sinkprop.policies.birkhoff import birkhoff
+from sinkprop.policies.decomposition import birkhoff
 from sinkprop.policies.mixture import RankingMixture
 from sinkprop.policies.sampling import sample_rankings
 

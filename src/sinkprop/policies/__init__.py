@@ -1,6 +1,6 @@
 """Stochastic rankings: drawn from rank probabilities, or optimized under constraints on exposure."""
 
-from sinkprop.policies.birkhoff import birkhoff
+from sinkprop.policies.decomposition import birkhoff
 from sinkprop.policies.exposure import (
     ExposureGapAtMost,
     ExposurePolicy,
