@@ -12,6 +12,7 @@ from sinkprop.datasets import make_ranking
 from sinkprop.estimator import held_out
 from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.splits import split_queries
+from sinkprop.linear.annealed import least_squares_of
 
 FOLDS = Selection("cross-validation", rule="best", n_splits=4)
 
@@ -148,3 +149,9 @@ def test_the_calibration_is_part_of_the_model_file(parts, tmp_path):
     assert_array_equal(ranker.predict(test), scores)
     loaded.save(tmp_path / "again.model")
     assert (tmp_path / "again.model").read_bytes() == (tmp_path / "linear.model").read_bytes()
+
+
+def test_the_regression_of_a_fit_does_not_take_over_its_calibration(parts):
+    ranker = quick().fit(parts[0], eval_set=parts[1])
+    assert least_squares_of(ranker).calibration_ is None
+    assert ranker.calibration_.n_queries == parts[0].n_queries + parts[1].n_queries

@@ -240,7 +240,12 @@ def comparison(tested: Sequence[Trained]) -> Comparison:
                     one.fit_seconds[method],
                     one.predict_seconds[method],
                     details=details_of(
-                        one.rankers[method], fold.test, data[fold.name], train=fold.train, vali=fold.vali
+                        one.rankers[method],
+                        fold.test,
+                        data[fold.name],
+                        train=fold.train,
+                        vali=fold.vali,
+                        calibration=method == SINKPROP,
                     ),
                 )
             )

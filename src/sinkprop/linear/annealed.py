@@ -27,6 +27,7 @@ from sinkprop.data.missing import DEFAULT
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.criteria import gain_criterion, gain_under
 from sinkprop.estimator.external_queries import no_arrays
 from sinkprop.estimator.fit_record import timeless
@@ -351,13 +352,14 @@ def _tracks(
 def least_squares_of(ranker: AnnealedRanker) -> AnnealedRanker:
     """Return a copy of `ranker` with the least-squares weights on its training queries.
 
-    The copy ranks by score. Raises a ValueError if `ranker` was loaded from a file, which does not hold these
-    weights.
+    The copy ranks by score, and is not calibrated. Raises a ValueError if `ranker` was loaded from a file,
+    which does not hold these weights.
     """
     weights = ranker.fit_result_.start
     if weights is None:
         raise ValueError("a model loaded from a file does not have the least-squares weights of its fit.")
     start = copy.copy(ranker)
+    take_held_out(start)  # they were scored with the other weights
     start.relaxation_ = SmoothedIndicator()
     start._set_result(dataclasses.replace(ranker.fit_result_, weights=weights, sigma=None))
     return start

@@ -212,7 +212,7 @@ def _one_per_document(length: int, n: int) -> None:
 def _constraints(constraint: Constraint | Sequence[Constraint]) -> tuple[Constraint, ...]:
     given = (constraint,) if isinstance(constraint, get_args(Constraint)) else constraint
     kinds = ", ".join(kind.__name__ for kind in get_args(Constraint))
-    if not isinstance(given, Sequence) or not given:
+    if not isinstance(given, (list, tuple)) or not given:
         raise ValueError(f"constraint must be one of {kinds}, or a list of them; got {constraint!r}.")
     for one in given:
         if not isinstance(one, get_args(Constraint)):

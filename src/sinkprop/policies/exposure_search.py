@@ -65,8 +65,8 @@ class Problem:
 
     def slopes(self, prices: Floats) -> Floats:
         """(C,) derivative of the Lagrangian with respect to each t."""
-        slopes: Floats = -np.bincount(self.rows.owner, self.rows.level * prices, len(self.rows.most))
-        return slopes
+        total = np.bincount(self.rows.owner, self.rows.level * prices, len(self.rows.most))
+        return -total.astype(np.float64)
 
     def bound(self, prices: Floats, adjusted: Floats | None = None) -> float:
         """Lagrangian bound, from the relevance plus bonus in decreasing order."""
