@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sinkprop import auto as auto
     from sinkprop import baselines, datasets
     from sinkprop import calibration as calibration
+    from sinkprop import clicks as clicks
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
     from sinkprop import plot as plot
@@ -145,6 +146,7 @@ _LAZY = {
     "birkhoff": "sinkprop.policies",
     "calibration": "sinkprop.calibration",
     "choose_permutation": "sinkprop.objective.permutation",
+    "clicks": "sinkprop.clicks",
     "cluster": "sinkprop.cluster",
     "datasets": "sinkprop.datasets",
     "doubly_stochastic": "sinkprop.objective.rank_distribution",

@@ -1,0 +1,16 @@
+"""Learning from clicks: logs, click models, training without position bias, and evaluation from a log."""
+
+from sinkprop.clicks.log import ClickCounts, ClickLog
+from sinkprop.clicks.models.base import ClickModel, Propensities
+from sinkprop.clicks.models.position_based import PositionBasedModel
+from sinkprop.clicks.simulation import click_relevance, simulate_clicks
+
+__all__ = [
+    "ClickCounts",
+    "ClickLog",
+    "ClickModel",
+    "PositionBasedModel",
+    "Propensities",
+    "click_relevance",
+    "simulate_clicks",
+]
