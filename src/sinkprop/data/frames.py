@@ -18,7 +18,7 @@ from sinkprop.data.doubtful_data import warn_of_column_names
 from sinkprop.data.queries import Queries
 from sinkprop.data.split_queries import check_option, refuse_split
 
-__all__ = ["load_frame", "load_parquet"]
+__all__ = ["frame_columns", "known_column", "load_frame", "load_parquet", "number_column"]
 
 
 def load_frame(
@@ -73,7 +73,7 @@ def load_frame(
     (array([[3.5, 7. ],
            [4. , 9. ]]), ('bm25', 'len'))
     """
-    names, column = _columns_of(frame)
+    names, column = frame_columns(frame)
     chosen = feature_columns(frame, names, qid=qid, label=label, docid=docid, features=features)
     n = len(frame)
     if not n:
@@ -86,7 +86,7 @@ def load_frame(
         if name in named or category_kind(frame, numbers[name]):
             found = category_column(frame, numbers[name])
             if not allow_nan and (found.codes < 0).any():
-                _known_column(column, name, _FILL)
+                known_column(column, name, _FILL)
             columns.append(np.where(found.codes < 0, np.nan, found.codes).astype(np.float32))
             categories[str(name)] = tuple(found.values)
             ordered += [str(name)] * found.ordered
@@ -100,10 +100,10 @@ def load_frame(
         for j, values in enumerate(columns):
             X[first : first + 4096, j] = values[first : first + 4096]
     y = np.zeros(n) if label is None else label_column(column, label)
-    ids = _known_column(column, qid)
+    ids = known_column(column, qid)
     names_of_documents = None
     if docid is not None:
-        names_of_documents = _known_column(column, docid)
+        names_of_documents = known_column(column, docid)
         if names_of_documents.dtype.kind in "iu":
             names_of_documents = names_of_documents.astype(str)
     queries = Queries(
@@ -178,7 +178,7 @@ NOT_NUMBERS = (  # advice for a column that does not hold numbers
 _Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
-def _columns_of(frame: Any) -> tuple[list[Any], _Column]:
+def frame_columns(frame: Any) -> tuple[list[Any], _Column]:
     """Return the column names of a frame, and a function that reads the column of a name.
 
     The function returns (values, missing, type): the values, or None if any is missing; a mask of the missing
@@ -262,7 +262,7 @@ def _arrow_to_numpy(array: Any) -> NDArray[Any]:
 _ROW = "row {}".format
 
 
-def _known_column(
+def known_column(
     column: _Column, name: Any, fill: str = "", *, place: Callable[[int], str] = _ROW
 ) -> NDArray[Any]:
     """Return the values of a column; raise a ValueError if one is missing or not finite.
@@ -293,7 +293,7 @@ def number_column(
     a value is missing or not finite. The function `place` turns a row index into the text by which the
     message refers to the row, such as "row 3".
     """
-    values = _known_column(column, name, fill, place=place)
+    values = known_column(column, name, fill, place=place)
     if values.dtype.kind not in "biuf":
         raise _not_numbers(values, column(name)[2], name, advice, place)
     return values

@@ -28,6 +28,7 @@ from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
 from sinkprop.data.queries import Groups, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.calibrated import CalibratedRanker
+from sinkprop.estimator.click_inputs import taking_clicks
 from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import answering, refuse
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
@@ -63,11 +64,14 @@ class BaseRanker(CalibratedRanker):
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
 
     missing_: MissingValues | None = None  # treatment of missing values, if the training data had some
+    clicks_: dict[str, Any] | None = None  # summary of the clicks, if the training data were a click log
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
             cls.__init__ = answering(vars(cls)["__init__"])  # type: ignore[method-assign]
+        if "fit" in vars(cls):
+            cls.fit = taking_clicks(vars(cls)["fit"])  # type: ignore[method-assign]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -77,6 +81,7 @@ class BaseRanker(CalibratedRanker):
         tags.target_tags.positive_only = True
         return tags
 
+    @taking_clicks
     def fit(
         self: R,
         X: Any,
@@ -95,10 +100,11 @@ class BaseRanker(CalibratedRanker):
 
         Parameters
         ----------
-        X : array of shape (N, D), DataFrame, Queries, StoredQueries, path or list of paths
+        X : array of shape (N, D), DataFrame, Queries, StoredQueries, ClickLog, path or list of paths
             Documents. An array or a frame comes with `y` and `qid`. `Queries`, a `StoredQueries` or its path,
             and a list of LETOR files hold their own labels and query ids. A ranker that cannot stream a
-            stored set or files loads them. With a `cluster` parameter, X may also be a Dask DataFrame.
+            stored set or files loads them. With a `cluster` parameter, X may also be a Dask DataFrame. A
+            `ClickLog` gives labels without position bias; `clicks.debias` has options.
         y : array of shape (N,) or (N, L), optional
             Labels: the relevance of each document, 0 or more. Linear rankers with a parameter `gain`,
             `BoostedRanker` and `NeuralRanker` take several label columns, for gains that read them, such as
@@ -417,6 +423,7 @@ class BaseRanker(CalibratedRanker):
             },
             **({} if self.missing_ is None else {"missing": self.missing_.record()}),
             **({} if self.calibration_ is None else {"calibration": self.calibration_.record()}),
+            **({} if self.clicks_ is None else {"clicks": self.clicks_}),
             "fitted": self._fitted_state(),
         }  # fmt: skip
 
@@ -449,6 +456,8 @@ class BaseRanker(CalibratedRanker):
             ranker.scaling_ = Scaling(scaling["kind"], shift, factor)
             if "calibration" in state:
                 ranker._calibration = RankCalibration.from_record(state["calibration"])
+            if "clicks" in state:
+                ranker.clicks_ = dict(state["clicks"])
             ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelFileError(

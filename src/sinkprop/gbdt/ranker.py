@@ -310,7 +310,7 @@ class BoostedRanker(FittedTrees):
 
         Parameters
         ----------
-        X : array of shape (N, D), sparse matrix, data frame, Queries, StoredQueries, path or list of paths
+        X : array of shape (N, D), sparse matrix, data frame, Queries, StoredQueries, path(s) or ClickLog
             Features of the documents; arrays, matrices and data frames come with `y` and `qid` or `group`.
             `Queries` and stored sets (`StoredQueries`, or the path of one) have their own labels and query
             ids. Features of a stored set are read from disk and kept as one byte per value. A list of paths

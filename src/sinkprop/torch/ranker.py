@@ -255,7 +255,7 @@ class NeuralRanker(BaseRanker):
 
         Parameters
         ----------
-        X : array of shape (N, D), frame, Queries, StoredQueries, path or list of paths
+        X : array of shape (N, D), frame, Queries, StoredQueries, path(s) or ClickLog
             Features of the documents, as an array or a frame with `y` and `qid`; `Queries`; a stored set or
             its path, which is read during the fit; or a list of LETOR files, which are loaded.
         y : array of shape (N,), optional

@@ -1,0 +1,66 @@
+"""Click logs as training data: fit(log) of every ranker is a fit to the labels that `debias` estimates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sinkprop.clicks.labels import DebiasedClicks, debias
+from sinkprop.clicks.log import ClickLog
+from sinkprop.clicks.reading import NO_FEATURES
+from sinkprop.estimator.external_queries import nothing_beside
+from sinkprop.objective.gains import NDCG, Gain, as_gain
+
+__all__ = ["taking_clicks"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def taking_clicks(fit: F) -> F:
+    """Wrap the method `fit` of a ranker, so that X may be a `ClickLog` or `DebiasedClicks`.
+
+    Logs in `eval_set` get labels from the same click model. After the fit, `clicks_` describes the clicks; it
+    is None after a fit to labels. Relevance estimated from clicks is too noisy to calibrate probabilities, so
+    that such a ranker is not calibrated.
+    """
+
+    @functools.wraps(fit)
+    def wrapped(self: Any, X: Any, y: Any = None, **arguments: Any) -> Any:
+        if not isinstance(X, ClickLog | DebiasedClicks):
+            fitted = fit(self, X, y, **arguments)
+            fitted.clicks_ = None
+            return fitted
+        of_log = {name: arguments.get(name) for name in ("qid", "group", "sample_weight", "query_weight")}
+        nothing_beside("the click log", y=y, **of_log)
+        self._check_parameters()
+        log = X.log if isinstance(X, DebiasedClicks) else X
+        if log.documents.feature_names == (NO_FEATURES,):
+            raise ValueError("the click log has no feature columns, from which a ranker could learn.")
+        clicks = X if isinstance(X, DebiasedClicks) else debias(X)
+        gain = _gain_of(self)
+        if arguments.get("eval_set") is not None:
+            arguments["eval_set"] = _labeled(arguments["eval_set"], clicks, gain)
+        fitted = fit(self, clicks.queries(gain), **{**arguments, "query_weight": clicks.query_weight})
+        fitted.clicks_ = clicks.summary()
+        fitted._keep_held_out(None)
+        return fitted
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _gain_of(ranker: Any) -> Gain | None:
+    """Gain on which a ranker trains; None if it has no such parameter."""
+    gain = getattr(ranker, "gain", None)
+    if gain in ("exponential", "linear"):  # the gain of labels in a loss that has no discount
+        return NDCG(gain=gain)
+    return as_gain(gain) if isinstance(gain, str | Gain) else None
+
+
+def _labeled(eval_set: Any, clicks: DebiasedClicks, gain: Gain | None) -> Any:
+    """Evaluation sets with labels in place of click logs."""
+    if isinstance(eval_set, list):
+        return [_labeled(item, clicks, gain) for item in eval_set]
+    if isinstance(eval_set, ClickLog):
+        eval_set = debias(eval_set, clicks.model, method=clicks.method, clip=clicks.clip)
+    return eval_set.queries(gain) if isinstance(eval_set, DebiasedClicks) else eval_set
