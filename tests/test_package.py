@@ -62,6 +62,7 @@ def test_dir_lists_public_names_only() -> None:
     packages = [
         "auto",
         "calibration",
+        "clicks",
         "cluster",
         "experiment",
         "export",

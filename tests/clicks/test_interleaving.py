@@ -204,14 +204,68 @@ class TestTests:
             assert one.interval == pytest.approx((-other.interval[1], -other.interval[0]))
             assert one.p_value == pytest.approx(other.p_value)
 
-    @pytest.mark.parametrize("preference", [0.02, 0.1, 0.3])
-    @pytest.mark.parametrize("ties", [0.0, 0.5])
-    def test_needed_sessions_have_the_power(self, preference, ties):
-        n = round(sessions_needed(preference, ties=ties, power=0.9) * (1 - ties))
-        wins = np.arange(n + 1)
-        rejects = 2 * binom.cdf(np.minimum(wins, n - wins), n, 0.5) <= 0.05
-        power = binom.pmf(wins, n, (1 + preference / (1 - ties)) / 2)[rejects].sum()
-        assert power == pytest.approx(0.9, abs=0.03)  # the number of wins is discrete
+
+def powers(n, preference, ties, level):
+    """Probability, for each number of sessions up to n, of a significant result for the preferred ranking."""
+    wins, losses = np.indices((n + 1, n + 1))
+    p_values = 2 * binom.cdf(np.minimum(wins, losses), wins + losses, 0.5)
+    found = (p_values <= 1 - level) & (wins > losses)
+    win, lose = (1 - ties + preference) / 2, (1 - ties - preference) / 2
+    sizes = np.arange(n + 1)[:, None, None]
+    p = binom.pmf(wins, sizes, win) * binom.pmf(
+        losses, np.maximum(sizes - wins, 0), min(1.0, lose / (1 - win))
+    )
+    return (p * found).sum(axis=(1, 2))
+
+
+class TestSessionsNeeded:
+    @pytest.mark.parametrize("level", [0.95, 0.8])
+    @pytest.mark.parametrize("power", [0.6, 0.8])
+    @pytest.mark.parametrize(
+        ("preference", "ties"), [(0.5, 0.3), (0.6, 0.0), (0.45, 0.05), (0.4, 0.5), (0.35, 0.2), (0.08, 0.9)]
+    )
+    def test_is_the_smallest_number_from_which_on_the_power_is_enough(self, preference, ties, power, level):
+        n = sessions_needed(preference, ties=ties, power=power, level=level)
+        found = powers(n + 15, preference, ties, level)
+        assert found[n - 1] < power
+        assert (found[n:] >= power).all()
+
+    @pytest.mark.parametrize("preference", [0.02, 0.021, 0.1, 0.3])
+    def test_without_ties_the_power_stays_above_from_there_on(self, preference):
+        n = sessions_needed(preference)
+        sizes = np.arange(n - 1, n + 2000)
+        most = binom.ppf(0.025, sizes, 0.5)  # losses that are significant, after a correction
+        most -= binom.cdf(most, sizes, 0.5) > 0.025
+        found = binom.cdf(most, sizes, (1 - preference) / 2)
+        assert found[0] < 0.8
+        assert (found[1:] >= 0.8).all()
+
+    def test_a_simulation_has_the_power(self):
+        n = sessions_needed(0.3, ties=0.2)
+        rng = np.random.default_rng(0)
+        credits_of = rng.choice([1, -1, 0], size=(2000, n), p=[0.55, 0.25, 0.2])
+        tests = [interleaving_test(x) for x in credits_of]
+        share = np.mean([x.p_value <= 0.05 and x.preference > 0 for x in tests])
+        assert 0.8 - 3 * 0.009 < share < 0.83 + 3 * 0.009
+
+    @pytest.mark.parametrize("ties", [0.0, 0.5, 0.99])
+    @pytest.mark.parametrize("level", [0.95, 0.1])
+    def test_the_approximation_for_many_sessions_joins_the_exact_numbers(self, ties, level, monkeypatch):
+        sizes = []
+        for exact in (20_000, 10):
+            monkeypatch.setattr("sinkprop.clicks.interleaving._EXACT", exact)
+            sizes.append(sessions_needed(0.022 * (1 - ties), ties=ties, level=level))
+        assert sizes[0] <= sizes[1] < 1.03 * sizes[0] + 100 / (1 - ties) * (level < 0.5)
+
+    def test_many_ties_leave_as_many_sessions_that_are_not_tied(self):
+        for difference in (0.3, 0.9):
+            sizes = [sessions_needed(difference * x, ties=1 - x) * x for x in (1e-5, 1e-6, 1e-9, 1e-15)]
+            assert sizes == pytest.approx([sizes[0]] * 4, rel=0.01)
+
+    def test_extremes(self):
+        assert sessions_needed(0.999) == 6  # the smallest p-value of 5 sessions is 1 / 16
+        assert sessions_needed(1e-6) == pytest.approx(7.849e12, rel=1e-3)
+        assert sessions_needed(0.5, power=1 - 1e-12, level=1 - 1e-12) < 1000
 
 
 class TestErrors:

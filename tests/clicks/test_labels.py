@@ -1,5 +1,6 @@
 """Labels without position bias: unbiased over all clicks, clips, predictions, and what they refuse."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -7,12 +8,15 @@ import pytest
 
 from sinkprop import NDCG, RBP, Precision, Queries
 from sinkprop.clicks import (
+    CascadeModel,
     ClickLog,
     ClickModel,
     PositionBasedModel,
     Propensities,
+    TrustBiasModel,
     click_relevance,
     debias,
+    harvest_bias,
     simulate_clicks,
 )
 from sinkprop.datasets import make_ranking
@@ -99,6 +103,53 @@ def test_documents_that_were_never_shown_are_unknown_or_predicted():
     assert robust.summary()["documents_unknown"] == 2
 
 
+def test_the_summary_of_an_estimate_is_plain_json():
+    queries = make_ranking(40, random_state=3)
+    users = PositionBasedModel(1 / np.arange(1.0, 6))
+    log = simulate_clicks(queries, queries.X[:, :2].T, 3000, users, k=5, policies=["a", "b"], seed=0)
+    bias = harvest_bias(log)
+    found = debias(log, bias)
+    summary = found.summary()
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert summary == {
+        "sessions": 3000,
+        "impressions": 15_000,
+        "clicks": log.n_clicks,
+        "method": "doubly robust",
+        "clip": found.clip,
+        "clip_choice": {
+            "clips": found.choice.clips.tolist(),
+            "errors": found.choice.errors.tolist(),
+            "standard_errors": found.choice.standard_errors.tolist(),
+        },
+        "click_model": "PositionBasedModel",
+        "bias_method": "harvest",
+        "examination": bias.examination.round(6).tolist(),
+        "interval": bias.interval.round(6).tolist(),
+        "documents": len(queries),
+        "documents_unknown": int((~found.known).sum()),
+    }
+
+
+def test_what_a_summary_does_not_know_is_none():
+    log = log_of([1, 0, 0, 1, 1, 0, 0, 1, 1])
+    given = debias(log, USERS, clip=0.1).summary()
+    assert given["examination"] == EXAMINATION.tolist()
+    assert (given["clip_choice"], given["bias_method"], given["interval"]) == (None, None, None)
+    naive = debias(log, method="none").summary()
+    unknown = ("clip_choice", "click_model", "bias_method", "examination", "interval")
+    assert [naive[name] for name in unknown] == [None] * 5
+    wide = PositionBasedModel(EXAMINATION, interval=[[1, 0.4, 0], [1, 0.6, np.inf]])
+    assert debias(log, wide).summary()["interval"] == [[1.0, 0.4, 0.0], [1.0, 0.6, None]]
+
+
+def test_the_curve_of_a_cascade_that_was_not_fitted_is_the_average_over_the_log():
+    # clicks at the positions 1 and 2 of the first two sessions, none in the third, and one in the fourth
+    found = debias(log_of([1, 0, 0, 0, 1, 0, 0, 0, 1]), CascadeModel()).summary()
+    assert found["click_model"] == "CascadeModel"
+    assert found["examination"] == [4 / 4, round(2 / 3, 6), 0 / 2]
+
+
 def test_labels_give_the_gain_of_the_estimates_and_none_is_negative():
     model = Affine(np.full(3, 0.5), np.full(3, 0.3))
     found = debias(log_of([1, 0, 0, 1, 0, 0, 0, 1, 1]), model, method="inverse propensity", clip=0.0)
@@ -134,6 +185,28 @@ def test_the_chosen_clip_has_an_error_within_one_standard_error_of_the_least(met
     assert (given.clip, given.choice) == (0.03, None)
 
 
+def test_the_estimated_error_of_a_clip_is_its_mean_squared_error():
+    queries = make_ranking(3, sizes=(4, 4), random_state=4)
+    r = np.linspace(0.05, 0.6, 12)
+    users = TrustBiasModel(np.array([0.7, 0.3, 0.1, 0.02]), np.array([0.2, 0.1, 0.05, 0.02]))
+    m = np.full(12, 0.2)
+    clips = (0.0, 0.05, 0.3)
+    estimated, actual = [], []
+    for seed in range(400):
+        log = simulate_clicks(queries, queries.X[:, 0], 60, users, relevance=r, seed=seed)
+        estimated.append(debias(log, users, relevance=m, clips=clips).choice.errors)
+        N = np.bincount(log.queries, minlength=3)[log.documents.groups.codes]
+        found = [debias(log, users, relevance=m, clip=clip) for clip in clips]
+        examined = found[0].examinations > 0
+        squared = np.array([(labels.relevance - r) ** 2 for labels in found])
+        actual.append((squared * N)[:, examined].sum(axis=1) / N[examined].sum())
+    apart = np.array(estimated) - actual
+    error = apart.std(axis=0, ddof=1) / np.sqrt(len(apart))
+    assert np.mean(actual, axis=0)[0] > 3 * np.mean(actual, axis=0)[1]  # that of no clip is mostly variance
+    assert (np.abs(apart.mean(axis=0)) < 4 * error).all()
+    assert (error < 0.4 * np.mean(actual, axis=0)).all()
+
+
 def test_debiased_labels_rank_as_the_true_ones_where_click_rates_do_not():
     queries = make_ranking(40, random_state=2)
     r = click_relevance(queries.y)
@@ -149,7 +222,7 @@ def test_debiased_labels_rank_as_the_true_ones_where_click_rates_do_not():
     ("arguments", "message"),
     [
         ({"method": "ips"}, "method must be 'doubly robust' or"),
-        ({"clip": 1.5}, "clip must be below 1"),
+        ({"clip": 1.5}, "clip must be at most 1; got 1.5"),
         ({"clip": -0.1}, "clip must be a finite number, not below 0"),
         ({"clips": [2.0]}, "clips must be a number from 0 to 1"),
         (
@@ -162,6 +235,26 @@ def test_debiased_labels_rank_as_the_true_ones_where_click_rates_do_not():
 def test_wrong_options_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         debias(log_of([1, 0, 0, 1, 0, 0, 0, 1, 1]), USERS, **arguments)
+
+
+@pytest.mark.parametrize("method", ["doubly robust", "inverse propensity", "none"])
+def test_what_is_no_log_or_no_model_is_refused(method):
+    with pytest.raises(ValueError, match=r"log must be a ClickLog, .* type Queries"):
+        debias(DOCUMENTS, USERS, method=method)
+    for wrong in ("pbm", PositionBasedModel, EXAMINATION):
+        with pytest.raises(
+            ValueError, match=r"model must be a ClickModel, .* or None, to estimate one; got "
+        ):
+            debias(log_of([1, 0, 0, 1, 0, 0, 0, 1, 1]), wrong, method=method)
+
+
+@pytest.mark.parametrize("clip", [0, 0.5, 1, 1.0])
+def test_clip_and_clips_have_the_same_range(clip):
+    log = log_of([1, 0, 0, 1, 1, 0, 0, 1, 1])
+    given = debias(log, USERS, method="inverse propensity", clip=clip)
+    chosen = debias(log, USERS, method="inverse propensity", clips=[clip])
+    assert given.clip == chosen.clip == clip
+    np.testing.assert_array_equal(given.relevance, chosen.relevance)
 
 
 def test_a_log_without_clicks_is_refused():

@@ -96,6 +96,7 @@ def test_selection_by_a_mask_keeps_what_belongs_to_the_sessions():
         ({"rows": np.zeros(0, int), "clicked": [], "offsets": [0]}, "the log has no impressions"),
         ({"offsets": [0, 2, 2, 6]}, "offsets must increase from 0 to the number of impressions, 6"),
         ({"offsets": [0, 2, 5]}, "offsets must increase"),
+        ({"offsets": np.array([0, 3, 2, 6], np.uint64)}, "offsets must increase"),
         ({"clicked": [0, 2, 1, 0, 0, 1]}, "clicked must be 0 or 1, or False or True; impression 1 has 2"),
         ({"clicked": [0, 1]}, "clicked must have one entry per impression"),
         ({"rows": [3, 2, 2, 1, 0, 3]}, "session 0 shows documents of several queries"),
@@ -115,10 +116,74 @@ def test_a_log_that_cannot_be_is_refused(changed, message):
 
 
 def test_an_empty_selection_is_refused():
-    with pytest.raises(ValueError, match="no session is selected"):
-        ClickLog(DOCUMENTS, **LOG).select(np.zeros(3, dtype=bool))
+    for nothing in (np.zeros(3, dtype=bool), [], np.zeros(0, int)):
+        with pytest.raises(ValueError, match="no session is selected"):
+            ClickLog(DOCUMENTS, **LOG).select(nothing)
     with pytest.raises(ValueError, match="a mask of sessions needs 3 entries; got 2"):
         ClickLog(DOCUMENTS, **LOG).select(np.ones(2, dtype=bool))
+
+
+@pytest.mark.parametrize(
+    ("sessions", "message"),
+    [
+        ([-2], "sessions must be indices of sessions, 0 to 2; got -2"),
+        ([0, -1], "sessions must be indices of sessions, 0 to 2; got -1"),
+        ([1, 3, 4], "sessions must be indices of sessions, 0 to 2; got 3"),
+        (np.array([2**63], np.uint64), "0 to 2; got 9223372036854775808"),
+        ([0.0, 1.0], r"a 1-d array of whole numbers or a mask of sessions; got float64 of shape \(2,\)"),
+        (1, r"a 1-d array of whole numbers or a mask of sessions; got int64 of shape \(\)"),
+        (True, r"got bool of shape \(\)"),
+        ([[0, 1]], r"got int64 of shape \(1, 2\)"),
+        (np.ones((3, 1), bool), r"got bool of shape \(3, 1\)"),
+        (["0"], r"got <U1 of shape \(1,\)"),
+    ],
+)
+def test_a_selection_of_what_is_no_session_is_refused(sessions, message):
+    with pytest.raises(ValueError, match=message):
+        ClickLog(DOCUMENTS, **LOG).select(sessions)
+
+
+def test_a_selection_by_unsigned_indices_and_with_repetitions():
+    log = ClickLog(DOCUMENTS, **LOG, policy=[0, 1, 0], policies=("x", "y"))
+    part = log.select(np.array([2, 0, 2], np.uint8))
+    assert part.rows.tolist() == [1, 0, 3, 3, 0, 1, 0, 3]
+    assert part.policy.tolist() == [0, 0, 0]
+    assert log.select([1]).policy.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        (0, "k must be at least 1; got 0"),
+        (-1, "k must be at least 1; got -1"),
+        (1.5, "k must be a whole number, at least 1; got 1.5"),
+        ("2", "k must be a whole number, at least 1; got '2'"),
+        (True, "k must be a whole number, at least 1; got True"),
+    ],
+)
+def test_a_number_of_positions_that_cannot_be_is_refused(k, message):
+    with pytest.raises(ValueError, match=message):
+        ClickLog(DOCUMENTS, **LOG).first(k)
+
+
+def test_the_number_of_one_thing_is_singular():
+    one = ClickLog(Queries([[1.0]], [0], ["q"]), [0], [1], [0, 1])
+    assert repr(one) == "<ClickLog: 1 session of 1 query, 1 impression of 1 document, 1 click, position 1>"
+    two = ClickLog(Queries([[1.0], [2.0]], [0, 0], ["q", "q"]), [0, 1], [0, 0], [0, 2])
+    assert repr(two) == (
+        "<ClickLog: 1 session of 1 query, 2 impressions of 2 documents, 0 clicks, positions 1 to 2>"
+    )
+
+
+def test_counts_of_more_cells_than_32_bits_can_number():
+    n = 2**16
+    documents = Queries(np.zeros((n, 1)), np.zeros(n), np.zeros(n, int))
+    rows = np.arange(n)[::-1]
+    log = ClickLog(documents, rows, rows == 7, [0, n])
+    counts = log.counts
+    assert counts.rows.tolist() == list(range(n))
+    assert counts.positions.tolist() == list(range(n, 0, -1))
+    assert np.flatnonzero(counts.clicks).tolist() == [7]
 
 
 def test_a_million_impressions_of_one_query_and_one_document():
@@ -149,3 +214,15 @@ def test_simulated_swaps_exchange_the_first_position_with_every_other_one_equall
     # where document 3 is first, document 0 has its place, and the others have their own
     sessions = log.rows.reshape(-1, 4)
     assert (sessions[sessions[:, 0] == 3] == [3, 1, 2, 0]).all()
+
+
+def test_a_click_counts_only_with_enough_value():
+    log = ClickLog(DOCUMENTS, **LOG, value=[90, 30, 29.5, 0, 0, 31])
+    satisfied = log.satisfied(30)
+    assert satisfied.clicked.tolist() == [False, True, False, False, False, True]
+    assert (satisfied.rows == log.rows).all()
+    assert satisfied.n_clicks == 2
+    with pytest.raises(ValueError, match="the log has no values"):
+        ClickLog(DOCUMENTS, **LOG).satisfied(30)
+    with pytest.raises(ValueError, match="least must be a finite number"):
+        log.satisfied(np.nan)

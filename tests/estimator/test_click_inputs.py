@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from sinkprop import SinkPropRanker, load_model
+from sinkprop import NDCG, Queries, SinkPropRanker, load_model
 from sinkprop.baselines import LightGBMRanker, ListNetRanker, RegressionRanker, SmoothRankRanker
-from sinkprop.clicks import PositionBasedModel, click_relevance, debias, simulate_clicks
+from sinkprop.clicks import (
+    ClickLog,
+    DebiasedClicks,
+    PositionBasedModel,
+    click_relevance,
+    debias,
+    simulate_clicks,
+)
 from sinkprop.datasets import make_ranking
 from sinkprop.gbdt import BoostedRanker
 
@@ -19,6 +26,11 @@ def clicks():
         QUERIES, QUERIES.X[:, 1], 4000, USERS, relevance=click_relevance(QUERIES.y), k=20, seed=0
     )
     return debias(log, USERS)
+
+
+def gain_of(ranker):
+    """Gain of a ranker, "" for a squared error."""
+    return "" if isinstance(ranker, RegressionRanker) else getattr(ranker, "gain", None)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +49,7 @@ def clicks():
 def test_a_fit_to_clicks_is_the_fit_to_their_labels(ranker, clicks):
     from sklearn.base import clone
 
-    gain = {"rbp@0.8": "linear", "linear": "linear"}.get(getattr(ranker, "gain", None), "exponential")
+    gain = {"rbp@0.8": "linear", "linear": "linear", "": "linear"}.get(gain_of(ranker), "exponential")
     queries = clicks.queries()
     if gain == "linear":
         queries = type(queries)(queries.X, 2**queries.y - 1, queries.qid, feature_names=queries.feature_names)
@@ -81,3 +93,44 @@ def test_logs_as_evaluation_sets_get_labels_from_the_same_click_model(clicks):
 def test_a_log_comes_without_labels_ids_and_weights(name, clicks):
     with pytest.raises(ValueError, match=f"{name} is already in the click log"):
         SinkPropRanker().fit(clicks, **{name: np.ones(3)})
+
+
+def test_a_squared_error_is_of_the_estimates_themselves():
+    # Document 1 of each query is better, and examined so rarely that its estimates vary a lot: the mean of
+    # their logarithms is less than that of the other document.
+    n = 4000
+    documents = Queries(np.tile(np.eye(2), (n, 1)), np.zeros(2 * n), np.repeat(np.arange(n), 2))
+    relevance = np.tile([0.30, 0.32], n)
+    users = PositionBasedModel([1, 0.1])
+    log = simulate_clicks(documents, np.tile([1, 0], n), 40 * n, users, relevance=relevance, k=2, seed=3)
+    clicks = debias(log, users, method="inverse propensity", clip=0.0)
+    labels = clicks.queries().y.reshape(n, 2).mean(axis=0)
+    assert labels[0] > labels[1]
+    assert np.diff(RegressionRanker().fit(clicks).predict(np.eye(2))) > 0
+
+
+def test_a_squared_error_gets_one_shift_for_all_queries():
+    log = ClickLog(QUERIES.select([1, 2]), rows=[0, 1, 30], clicked=[0, 1, 1], offsets=[0, 2, 3])
+    clicks = DebiasedClicks(
+        log, None, "inverse propensity", np.r_[-0.5, 0.25, 1, np.full(len(log.documents) - 3, np.nan)],
+        np.ones(len(log.documents)), np.ones(2), 0.0, None,
+    )  # fmt: skip
+    np.testing.assert_allclose(clicks.queries(NDCG(gain="linear"), shift="log").y, [0, 0.75, 1.5])
+
+
+@pytest.mark.parametrize("metric", ["map", "p@5", "err", "rbp(threshold=1)@0.8"])
+def test_metrics_that_count_grades_are_refused(metric, clicks):
+    with pytest.raises(ValueError, match="metric: clicks give estimates of relevance, not grades"):
+        SinkPropRanker(metric=metric).fit(clicks)
+
+
+def test_a_log_does_not_evaluate_a_fit_to_labels(clicks):
+    with pytest.raises(ValueError, match="eval_set is a click log, but the training data have labels"):
+        SinkPropRanker().fit(QUERIES, eval_set=clicks.log)
+
+
+def test_an_error_of_an_evaluation_log_names_it(clicks):
+    longer = simulate_clicks(QUERIES, QUERIES.X[:, 1], 500, USERS, k=30, seed=1)
+    of_twenty = debias(clicks.log, PositionBasedModel(1 / np.arange(1.0, 21)))
+    with pytest.raises(ValueError, match="eval_set: the log has 30 positions, and the model 20"):
+        SinkPropRanker().fit(of_twenty, eval_set=longer)

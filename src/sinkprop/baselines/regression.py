@@ -85,6 +85,8 @@ class RegressionRanker(TunedRanker):
     array([3, 2, 1])
     """
 
+    _squares_labels = True
+
     def __init__(
         self,
         *,

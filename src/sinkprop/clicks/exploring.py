@@ -230,7 +230,7 @@ def explore(
            [0. , 0. ]])
     >>> shown = policy.draw(3, seed=0)
     >>> shown.log(clicked=[1, 0, 0, 0, 0, 1])
-    <ClickLog: 3 sessions of 1 queries, 6 impressions of 4 documents, 2 clicks, positions 1 to 2>
+    <ClickLog: 3 sessions of 1 query, 6 impressions of 4 documents, 2 clicks, positions 1 to 2>
     """
     x = _checked_scores(queries, scores)
     relaxation = SmoothedIndicator(number("sigma", sigma, above=True))

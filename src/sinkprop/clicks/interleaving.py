@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sinkprop.common.arguments import number, one_of, whole
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Integers
 
 __all__ = [
     "Interleaving",
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 _LONGEST = 12  # positions of an optimized interleaving: there are up to 2^k lists
+_EXACT = 20_000  # sessions without ties, up to which the power of the sign test is computed exactly
+_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +267,7 @@ def _most_sensitive(credit: Floats, sensitivity: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class InterleavingTest:
-    """Which of two interleaved rankings users prefer.
+    """Result of an interleaving experiment: how often users preferred each of the two rankings.
 
     Attributes
     ----------
@@ -344,17 +348,19 @@ def sessions_needed(preference: float, *, ties: float = 0.0, power: float = 0.8,
     power : float, default 0.8
         Probability that the test finds the preference, above 0.5.
     level : float, default 0.95
-        The test finds it if its p-value is at most 1 - level.
+        The test finds it if its p-value is at most 1 - level and the preferred ranking has more wins.
 
     Returns
     -------
     int
-        The number of sessions, by the normal approximation of the sign test.
+        The smallest number of sessions from which on the exact sign test, as in `interleaving_test`, has the
+        power. If more than about 20,000 sessions without ties are needed, a number that is slightly larger,
+        by a normal approximation.
 
     Examples
     --------
     >>> sessions_needed(0.02, ties=0.6)
-    7843
+    7944
     """
     from scipy.special import ndtri
 
@@ -367,8 +373,76 @@ def sessions_needed(preference: float, *, ties: float = 0.0, power: float = 0.8,
         )
     if _share("power", power) <= 0.5:
         raise ValueError(f"power must be above 0.5; got {power!r}.")
-    z = float(ndtri((1 + _share("level", level)) / 2)) + float(ndtri(power)) * math.sqrt(1 - difference**2)
-    return math.ceil((z / difference) ** 2 / decided)
+    outside = (1 - _share("level", level)) / 2
+    z = float(ndtri(power)) * math.sqrt(1 - difference**2) - float(ndtri(outside))
+    # Of m sessions without ties, the expected difference of wins and losses must be z sqrt(m), and up to 2
+    # more because the numbers are whole.
+    m = ((z + math.sqrt(z * z + 8 * difference)) / (2 * difference)) ** 2
+    if m > _EXACT:
+        return math.ceil(m / decided)
+    # Where next to all sessions are tied, the number of the others is Poisson, and only n * decided matters.
+    scale = max(1.0, 1e-6 / decided)
+    decided *= scale
+    missed = partial(_missed, decided=decided, difference=difference, outside=outside)
+    enough = math.ceil((m + 50 + 4 / difference) / decided)
+    # With many ties, the number of sessions without ties hardly changes from one n to the next.
+    return math.ceil(scale * _smallest(missed, 1 - power, enough, step=max(1, int(0.1 / decided))))
+
+
+def _smallest(missed: Callable[[Integers], Floats], most: float, n: int, *, step: int) -> int:
+    """Smallest number from which on the values of `missed` are not above `most`.
+
+    n     A number above it, or else it is doubled.
+    step  Difference of the numbers that are tried, between which `missed` decreases.
+    """
+    while missed(np.array([n], np.int64))[0] > most:
+        n *= 2
+    # Downward, because the values rise and fall with n where few sessions are tied.
+    while True:
+        tried = np.maximum(n - step * np.arange(_BLOCK, dtype=np.int64), 0)
+        above = missed(tried) > most
+        if above.any():
+            break
+        n = int(tried[-1])
+    last = int(tried[np.argmax(above)])
+    between = range(last + 1, last + step + 1)
+    return between[bisect_left(between, True, key=lambda n: bool(missed(np.array([n], np.int64))[0] <= most))]
+
+
+def _missed(n: Integers, *, decided: float, difference: float, outside: float) -> Floats:
+    """Probability, for each number of sessions, that the sign test does not find the preferred ranking.
+
+    decided     Share of sessions that are not tied, of which 1/2 + difference/2 favor that ranking.
+    outside     Largest tail probability that is significant.
+    """
+    from scipy.special import gammaln, xlogy
+
+    if decided == 1:
+        return _missed_without_ties(n, difference, outside)
+    mean = n * decided
+    reach = 8 * math.sqrt(mean.max() * (1 - decided)) + 30
+    m = np.arange(max(0, math.floor(mean.min() - reach)), min(n.max(), math.ceil(mean.max() + reach)) + 1)
+    n = n[:, None]
+    log_p = gammaln(n + 1.0) - gammaln(m + 1.0) - gammaln(n - m + 1.0)  # infinite for m > n
+    log_p += xlogy(m, decided) + (n - m) * math.log1p(-decided)
+    missed: Floats = np.exp(log_p) @ _missed_without_ties(m, difference, outside)
+    return missed
+
+
+def _missed_without_ties(m: Integers, difference: float, outside: float) -> Floats:
+    """Probability that the sign test of m sessions without ties does not find the preferred ranking."""
+    from scipy.special import bdtr, bdtrc, ndtri
+
+    # The largest number of losses that is significant, or -1: by the normal approximation, then exactly.
+    losses = np.floor((m - 1 + float(ndtri(outside)) * np.sqrt(m)) / 2)
+    losses = np.maximum(losses, -1.0)
+    while (more := bdtr(np.minimum(losses + 1, m), m, 0.5) <= outside).any():
+        losses[more] += 1
+    while (fewer := (losses >= 0) & (bdtr(np.maximum(losses, 0), m, 0.5) > outside)).any():
+        losses[fewer] -= 1
+    found = losses >= 0
+    missed: Floats = np.where(found, bdtrc(np.maximum(losses, 0), m, (1 - difference) / 2), 1.0)
+    return missed
 
 
 def _share(name: str, value: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.queries import Groups, Queries, offsets_of
 
@@ -94,7 +95,7 @@ class ClickLog:
         put = object.__setattr__
         n = len(self.documents)
         rows = _whole("rows", self.rows)
-        offsets = _whole("offsets", self.offsets)
+        offsets = _whole("offsets", self.offsets).astype(np.int64, copy=False)
         m = len(rows)
         if m == 0:
             raise ValueError("the log has no impressions; expected one row per document shown.")
@@ -108,7 +109,7 @@ class ClickLog:
                 "and the end of the last."
             )
         put(self, "rows", rows.astype(np.int32, copy=False) if n < 2**31 else rows)
-        put(self, "offsets", offsets.astype(np.int64, copy=False))
+        put(self, "offsets", offsets)
         put(self, "clicked", _clicks(self.clicked, m))
         self._check_sessions()
         put(self, "propensity", _propensities(self.propensity, m))
@@ -148,7 +149,7 @@ class ClickLog:
         for first in range(0, self.n_sessions, step):
             start, end = self.offsets[first], self.offsets[min(first + step, self.n_sessions)]
             sizes = np.diff(self.offsets[first : first + step + 1])
-            keys = np.repeat(np.arange(len(sizes)), sizes) * n + self.rows[start:end]
+            keys = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes) * n + self.rows[start:end]
             order = np.argsort(keys, kind="stable")
             same = keys[order[1:]] == keys[order[:-1]]
             if same.any():
@@ -156,18 +157,13 @@ class ClickLog:
         return None
 
     def __repr__(self) -> str:
-        shown = {
-            "sessions": self.n_sessions,
-            "queries": self.documents.n_queries,
-            "impressions": len(self),
-            "documents": len(self.documents),
-            "clicks": self.n_clicks,
-        }
-        sessions, queries, impressions, documents, clicks = (f"{x:,} {name}" for name, x in shown.items())
-        return (
-            f"<ClickLog: {sessions} of {queries}, {impressions} of {documents}, {clicks}, "
-            f"positions 1 to {self.longest}>"
-        )
+        sessions = _number_of(self.n_sessions, "session")
+        queries = _number_of(self.documents.n_queries, "query", "queries")
+        impressions = _number_of(len(self), "impression")
+        documents = _number_of(len(self.documents), "document")
+        clicks = _number_of(self.n_clicks, "click")
+        positions = "position 1" if self.longest == 1 else f"positions 1 to {self.longest}"
+        return f"<ClickLog: {sessions} of {queries}, {impressions} of {documents}, {clicks}, {positions}>"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -217,9 +213,9 @@ class ClickLog:
     @cached_property
     def _cells(self) -> tuple[Integers, Integers]:
         """(cell of each impression, key of each cell): a cell is a document at a position."""
-        K = np.int64(self.longest)
-        keys = self.rows * K + (self.positions - 1)
-        size = len(self.documents) * int(K)
+        K = self.longest
+        keys = self.rows.astype(np.int64) * K + (self.positions - 1)
+        size = len(self.documents) * K
         if size <= max(4 * len(self), 1 << 20):  # a table of all keys is smaller than sorting them
             present = np.zeros(size, dtype=bool)
             present[keys] = True
@@ -260,20 +256,15 @@ class ClickLog:
         Parameters
         ----------
         sessions : array of int or array of bool of shape (S,)
-            Indices of sessions, in the order in which they are wanted, or a mask of sessions.
+            Indices of sessions, from 0 to S - 1, in the order in which they are wanted, or a mask of
+            sessions.
 
         Returns
         -------
         ClickLog
             The sessions, with the same table of documents.
         """
-        chosen = np.asarray(sessions)
-        if chosen.dtype == bool:
-            if len(chosen) != self.n_sessions:
-                raise ValueError(f"a mask of sessions needs {self.n_sessions} entries; got {len(chosen)}.")
-            chosen = np.flatnonzero(chosen)
-        if not len(chosen):
-            raise ValueError("no session is selected; a log needs at least one.")
+        chosen = _chosen(sessions, self.n_sessions)
         offsets = offsets_of(self.sizes[chosen])
         within = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], np.diff(offsets))
         log: ClickLog = object.__new__(ClickLog)
@@ -291,13 +282,14 @@ class ClickLog:
         Parameters
         ----------
         k : int
-            Number of positions.
+            Number of positions, at least 1.
 
         Returns
         -------
         ClickLog
             The sessions with at most k impressions each.
         """
+        k = whole("k", k, 1)
         kept = self.positions <= k
         return replace(
             self,
@@ -307,6 +299,57 @@ class ClickLog:
             propensity=None if self.propensity is None else self.propensity[kept],
             value=None if self.value is None else self.value[kept],
         )
+
+    def satisfied(self, least: float) -> ClickLog:
+        """Count only clicks with a large enough value, such as 30 seconds of dwell time.
+
+        Parameters
+        ----------
+        least : float
+            Smallest `value` with which a click counts.
+
+        Returns
+        -------
+        ClickLog
+            The same impressions; clicks with smaller values are none.
+
+        Examples
+        --------
+        >>> documents = Queries([[0.2], [0.7]], [0, 0], qid=["a", "a"])
+        >>> log = ClickLog(documents, rows=[1, 0], clicked=[1, 1], offsets=[0, 2], value=[4.5, 60])
+        >>> log.satisfied(30).clicked
+        array([False,  True])
+        """
+        if self.value is None:
+            raise ValueError("the log has no values; read_clicks(..., value=) names their column.")
+        return replace(self, clicked=self.clicked & (self.value >= number("least", least)))
+
+
+def _number_of(n: int, one: str, several: str | None = None) -> str:
+    """A number with its noun, such as "1 click" or "1,200 clicks"."""
+    return f"{n:,} {one if n == 1 else several or one + 's'}"
+
+
+def _chosen(sessions: Any, n: int) -> Integers:
+    """Indices of the sessions that are selected of n."""
+    chosen = np.asarray(sessions)
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "biu"):
+        raise ValueError(
+            "sessions must be a 1-d array of whole numbers or a mask of sessions; got "
+            f"{chosen.dtype} of shape {chosen.shape}."
+        )
+    if chosen.dtype == bool:
+        if len(chosen) != n:
+            raise ValueError(f"a mask of sessions needs {n} entries; got {len(chosen)}.")
+        chosen = np.flatnonzero(chosen)
+    if not len(chosen):
+        raise ValueError("no session is selected; a log needs at least one.")
+    wrong = (chosen < 0) | (chosen >= n)
+    if wrong.any():
+        raise ValueError(
+            f"sessions must be indices of sessions, 0 to {n - 1}; got {chosen[int(np.argmax(wrong))]}."
+        )
+    return chosen.astype(np.int64, copy=False)
 
 
 def _whole(name: str, values: Any) -> Integers:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from glob import escape, glob, has_magic
-from typing import Any, Literal
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.clicks.log import ClickLog
+from sinkprop.clicks.log_columns import ID_ROLES, LogColumns
+from sinkprop.clicks.log_files import LogPart, file_and_row, log_parts
+from sinkprop.clicks.log_ids import Ids, TableRows, id_array, refuse_other_documents
+from sinkprop.clicks.log_sessions import Sessions
 from sinkprop.common.arguments import one_of
-from sinkprop.common.types import Integers, Mask
-from sinkprop.data.frames import frame_columns, known_column, load_frame, number_column
+from sinkprop.common.types import Floats, Integers, Mask
+from sinkprop.data.categories import CategoryColumn, CategoryFinder
+from sinkprop.data.frames import feature_matrix, frame_columns, number_column
 from sinkprop.data.queries import Queries
 
 __all__ = ["NO_FEATURES", "read_clicks"]
 
 NO_FEATURES = "(no features)"  # the name of the only column, of zeros, of documents without features
-_BATCH = 1 << 20  # rows
-_OPTIONAL = ("session", "propensity", "policy", "value")
+_NUMBERS = {  # each with advice for a column that does not hold numbers
+    "position": "Expected whole numbers, 1 for the top.",
+    "clicked": "Expected numbers 0 and 1, or booleans.",
+    "propensity": "Expected probabilities.",
+    "value": "Expected numbers that are not below 0.",
+}
+_FEATURE = "Leave it out with features=[...], or encode it as numbers."
+
+_Place: TypeAlias = Callable[[int], str]
+_Features: TypeAlias = tuple[NDArray[Any], dict[str, tuple[Any, ...]], tuple[str, ...]]
 
 
 def read_clicks(
@@ -41,14 +52,18 @@ def read_clicks(
 ) -> ClickLog:
     """Read a click log, one row per document shown.
 
-    Files are read batch by batch: memory holds a few bytes per row, and the features of each document once.
+    Files are read batch by batch, and of a Parquet or CSV file only the columns that are used. Memory holds
+    the features of each document once, and about 100 bytes per row: 10 million rows, with session ids and
+    without features, took 1 GB. One feature of 200 of a Parquet file with 1 million rows, 2 GB, took 0.3 GB.
 
     Parameters
     ----------
     source : DataFrame, path or sequence of paths
         A pandas or polars DataFrame or a pyarrow Table; or Parquet (.parquet) or CSV (.csv, .csv.gz) files,
         a folder of Parquet files, or a pattern such as "clicks/*.parquet". Files need pyarrow, which the
-        extra "parquet" installs.
+        extra "parquet" installs. All files need the columns of the first one that has rows, in any order.
+        The ids in CSV files (of queries, documents, sessions and policies) are read as text: "1" and "01" are
+        different.
     query : str, default "query"
         Column of the query ids.
     doc : str or None, default "doc"
@@ -70,11 +85,14 @@ def read_clicks(
         Column of the value of an impression, such as dwell time. By default the column "value", if there is
         one.
     features : sequence of str, optional
-        Feature columns, in order. The default is all other columns. Of several impressions of a document, the
-        first gives its features.
+        Feature columns, in order. The default is all other columns, with a warning if some have names of
+        other things, such as user_id or timestamp; no file may then have more columns than the first. The
+        index of a pandas frame is not a feature, even if a file keeps it as a column without a name. Of
+        several impressions of a document, the first gives its features.
     documents : Queries, optional
-        A table of the documents and their features, instead of feature columns. `query` and `doc` are then
-        ids in the table, or `doc` is a row of the table, counted from 0, if it has no `docid`.
+        A table of the documents and their features, such as `load_frame` makes, instead of feature columns.
+        `query` and `doc` are then ids in the table, or `doc` is a row of the table, counted from 0, if it has
+        no `docid`. Ids that are text on one side and numbers on the other are compared as text.
     without_clicks : {"keep", "drop"}, default "keep"
         Whether to keep sessions without a click. Position-based models need them. Dropping them raises all
         click rates.
@@ -88,7 +106,9 @@ def read_clicks(
     ------
     ValueError
         If a column is missing or has a value that it must not have, if the positions of a session are not 1,
-        2, ..., n, or if a session shows several queries. The message names the row, counted from 0.
+        2, ..., n, if a session shows several queries or a document twice, if files have different columns, or
+        if `documents` does not have a document or has it twice. The message names the row, counted from 0
+        over all files, and the file.
 
     Examples
     --------
@@ -96,15 +116,19 @@ def read_clicks(
     >>> rows = [("a", "x", 1, 0, 0.3), ("a", "y", 2, 1, 0.9), ("a", "y", 1, 1, 0.9), ("a", "x", 2, 0, 0.3)]
     >>> log = read_clicks(pandas.DataFrame(rows, columns=["query", "doc", "position", "clicked", "bm25"]))
     >>> log
-    <ClickLog: 2 sessions of 1 queries, 4 impressions of 2 documents, 2 clicks, positions 1 to 2>
+    <ClickLog: 2 sessions of 1 query, 4 impressions of 2 documents, 2 clicks, positions 1 to 2>
     >>> log.documents.docid[log.rows].tolist(), log.documents.feature_names
     (['x', 'y', 'y', 'x'], ('bm25',))
     """
     one_of("without_clicks", without_clicks, ("keep", "drop"))
-    given = {"session": session, "propensity": propensity, "policy": policy, "value": value}
-    reader = _Reader(query, doc, position, clicked, given, features, documents)
-    for first, frame in _frames(source):
-        reader.read(frame, first)
+    named = {"query": query, "doc": doc, "position": position, "clicked": clicked, "session": session}
+    named |= {"propensity": propensity, "policy": policy, "value": value}
+    if documents is not None:
+        refuse_other_documents(documents, query, doc, features)
+    reader = _Reader(named, features, documents)
+    for part in log_parts(source):
+        if not part.empty:
+            reader.read(part)
     log = reader.log()
     if without_clicks == "drop":
         with_click = np.logical_or.reduceat(log.clicked, log.offsets[:-1])
@@ -114,227 +138,188 @@ def read_clicks(
     return log
 
 
-@dataclass
-class _Ids:
-    """Whole numbers 0, 1, ... for ids, in order of first appearance."""
-
-    numbers: dict[Hashable, int] = field(default_factory=dict)
-
-    def codes(self, ids: NDArray[Any]) -> Integers:
-        numbers = self.numbers
-        if ids.dtype.kind not in "iub":
-            found = [numbers.setdefault(i, len(numbers)) for i in ids.tolist()]
-            return np.array(found, dtype=np.int64)
-        distinct, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        of_distinct = np.empty(len(distinct), dtype=np.int64)
-        for place in np.argsort(first, kind="stable").tolist():
-            of_distinct[place] = numbers.setdefault(distinct[place].item(), len(numbers))
-        return of_distinct[inverse]
-
-
-@dataclass
 class _Reader:
-    """The columns of a log, read batch by batch."""
+    """The columns of a log, read batch by batch.
 
-    query: str
-    doc: str | None
-    position: str
-    clicked: str
-    given: dict[str, str | None]
-    features: Sequence[str] | None
-    documents: Queries | None
-    queries: _Ids = field(default_factory=_Ids)
-    docs: _Ids = field(default_factory=_Ids)
-    rows_of: _Ids = field(default_factory=_Ids)
-    sessions: _Ids = field(default_factory=_Ids)
-    policies: _Ids = field(default_factory=_Ids)
-    tables: list[Queries] = field(default_factory=list)
-    pairs: list[tuple[Integers, Integers]] = field(default_factory=list)
-    batches: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
-    columns: dict[str, str] | None = None  # of the optional columns that the log has
+    named      {role: column or None}, the arguments of `read_clicks`.
+    features   Its argument `features`.
+    documents  Its argument `documents`.
+    """
 
-    def read(self, frame: Any, first: int) -> None:
-        """Read a batch whose first row has the number `first`."""
-        names, column = frame_columns(frame)
-        if self.columns is None:
-            self.columns = self._optional(names)
-        self._require(names)
+    def __init__(
+        self, named: dict[str, str | None], features: Sequence[str] | None, documents: Queries | None
+    ) -> None:
+        self._named, self._chosen, self._documents = named, features, documents
+        self._columns: LogColumns | None = None
+        self._ids = {role: Ids() for role in ID_ROLES}
+        self._table: TableRows | None = None
+        if documents is not None:
+            self._table = TableRows(documents, self._ids["query"], self._ids["doc"], str(named["doc"]))
+        self._pairs = Ids()  # of the numbers of a query and a document
+        self._n_rows = self._n_documents = 0
+        self._files: list[tuple[int, str]] = []  # (number of its first row, name) of each file
+        self._batches: dict[str, list[NDArray[Any]]] = {}
+        self._features: list[_Features] = []  # of new documents
+
+    def read(self, part: LogPart) -> None:
+        """Read a part that has rows."""
+        if self._columns is None:
+            own = self._documents is None
+            self._columns = LogColumns.of(part, self._named, self._chosen, own_features=own)
+        else:
+            self._columns.check(part)
+        of_role, start = self._columns.of_role, self._n_rows
+        self._files.append((start, part.name))
+        numbers = dict.fromkeys(self._columns.features, _FEATURE)
+        numbers |= {of_role[role]: advice for role, advice in _NUMBERS.items() if role in of_role}
+        ids = {of_role[role] for role in ID_ROLES if role in of_role}
+        for frame in part.batches(numbers, ids, start):
+            if not len(frame):
+                continue
+            try:
+                self._read(frame, self._columns)
+            except ValueError as error:
+                raise ValueError(f"{self._where(start)}{error}") from None
+            self._n_rows += len(frame)
+
+    def _where(self, *rows: Any) -> str:
+        """Names of the files of some rows, as the beginning of a message."""
+        files = [self._files[bisect_right(self._files, row, key=lambda file: file[0]) - 1] for row in rows]
+        named = dict.fromkeys(file_and_row(name, first) for first, name in files if name)
+        return " and ".join(named) + ": " * bool(named)
+
+    def _read(self, frame: Any, columns: LogColumns) -> None:
+        first, of_role = self._n_rows, columns.of_role
+        _, column = frame_columns(frame)
 
         def place(row: int) -> str:
             return f"row {first + row}"
 
-        def number(name: str) -> NDArray[Any]:
-            return number_column(column, name, "It must hold numbers.", place=place)
-
-        def ids(name: str) -> NDArray[Any]:
-            return known_column(column, name, place=place)
-
-        n = len(frame)
-        if n == 0:
-            return
-        q = self.queries.codes(ids(self.query))
-        row, new = self._rows(q, None if self.doc is None else ids(self.doc), n, place)
-        self._add("row", row.astype(np.int32 if len(self.rows_of.numbers) < 2**31 else np.int64))
-        self._add("query", q.astype(np.int32))
-        self._add("position", _positions(number(self.position), self.position, place))
-        self._add("clicked", _clicked(number(self.clicked), self.clicked, place))
-        for kind, name in self.columns.items():
-            if kind == "session":
-                self._add(kind, self.sessions.codes(ids(name)).astype(np.int32))
-            elif kind == "policy":
-                self._add(kind, self.policies.codes(ids(name)).astype(np.int32))
+        found: dict[str, NDArray[Any]] = {}
+        for role, name in of_role.items():
+            if role in ID_ROLES:
+                found[role] = self._ids[role].read(frame, name, place)
             else:
-                self._add(kind, number(name).astype(np.float64))
-        if self.documents is None and len(new):
-            self._add_documents(frame, names, new, q[new], first)
+                values = number_column(column, name, _NUMBERS[role], place=place)
+                found[role] = _CHECKED[role](values, name, place)
+        q, d = found["query"], found.pop("doc", None)
+        if self._table is not None:
+            assert d is not None
+            found["row"] = self._table.rows(q, d, place)
+        else:
+            found["row"], new = self._rows(q, d)
+            self._add_documents(frame, columns, new, place)
+            self._add("query of document", q[new].astype(np.int32))
+            if d is not None:
+                self._add("id of document", d[new].astype(np.int32))
+        for role, values in found.items():
+            narrow = np.int32 if role in (*ID_ROLES, "row") and self._n_documents < 2**31 else values.dtype
+            self._add(role, values.astype(narrow, copy=False))
 
     def _add(self, name: str, values: NDArray[Any]) -> None:
-        self.batches.setdefault(name, []).append(values)
+        self._batches.setdefault(name, []).append(values)
 
-    def _optional(self, names: Sequence[Any]) -> dict[str, str]:
-        columns = {}
-        for kind in _OPTIONAL:
-            name = self.given[kind]
-            if name is not None:
-                columns[kind] = name
-            elif kind in names and kind not in (self.features or ()):
-                columns[kind] = kind
-        return columns
-
-    def _roles(self) -> dict[str, str]:
-        roles = {"query": self.query, "position": self.position, "clicked": self.clicked}
-        if self.doc is not None:
-            roles["doc"] = self.doc
-        return roles | (self.columns or {})
-
-    def _require(self, names: Sequence[Any]) -> None:
-        for role, name in self._roles().items():
-            if name not in names:
-                hint = " With doc=None, each row is a document of its own." if role == "doc" else ""
-                shown = ", ".join(map(repr, names[:20]))
-                raise ValueError(
-                    f"{role}={name!r} is not a column of the log, which has {shown}. Name the column with "
-                    f"{role}=.{hint}"
-                )
-
-    def _rows(self, q: Integers, doc: NDArray[Any] | None, n: int, place: Any) -> tuple[Integers, Integers]:
+    def _rows(self, q: Integers, d: Integers | None) -> tuple[Integers, Integers]:
         """Row of the document of each row of a batch, and the rows of the batch that show a new document."""
-        if self.documents is not None:
-            if doc is None:
-                raise ValueError("doc must name a column if a table of documents is given.")
-            return self._known_rows(q, doc, place), np.empty(0, dtype=np.int64)
-        before = len(self.rows_of.numbers)
-        if doc is None:
-            self.rows_of.numbers.update((i, i) for i in range(before, before + n))
-            return np.arange(before, before + n), np.arange(n)
-        d = self.docs.codes(doc)
-        row = self.rows_of.codes(q * np.int64(2**32) + d)
+        before = self._n_documents
+        if d is None:
+            self._n_documents += len(q)
+            return np.arange(before, self._n_documents), np.arange(len(q))
+        row = self._pairs.codes(q * np.int64(2**32) + d)
+        self._n_documents = len(self._pairs.names)
         fresh = np.flatnonzero(row >= before)
-        _, first = np.unique(row[fresh], return_index=True)
-        return row, fresh[first]
+        return row, fresh[np.unique(row[fresh], return_index=True)[1]]
 
-    def _known_rows(self, q: Integers, doc: NDArray[Any], place: Any) -> Integers:
-        """Rows in the table of documents that was given."""
-        table = self.documents
-        assert table is not None
-        if table.docid is None:
-            rows = np.asarray(doc)
-            if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(table):
-                raise ValueError(
-                    f"documents has no docid, so that column {self.doc!r} must hold its rows, 0 to "
-                    f"{len(table) - 1}."
+    def _add_documents(self, frame: Any, columns: LogColumns, new: Integers, place: _Place) -> None:
+        """Keep the features of new documents, which rows `new` of a batch show."""
+        if len(new) and columns.features:
+            part = _taken(frame, columns.features, new)
+            self._features.append(
+                feature_matrix(
+                    part,
+                    columns.features,
+                    allow_nan=True,
+                    advice=_FEATURE,
+                    place=lambda i: place(int(new[i])),
                 )
-            return rows.astype(np.int64)
-        if not self.rows_of.numbers:
-            known = zip(table.qid.tolist(), table.docid.tolist(), strict=True)
-            self.rows_of.numbers.update({pair: row for row, pair in enumerate(known)})
-        names = list(self.queries.numbers)
-        found = np.empty(len(doc), dtype=np.int64)
-        for i, (query, name) in enumerate(zip(q.tolist(), doc.tolist(), strict=True)):
-            row = self.rows_of.numbers.get((names[query], name))
-            if row is None:
-                raise ValueError(
-                    f"{place(i)} shows document {name!r} of query {names[query]!r}, which documents does not "
-                    "have."
-                )
-            found[i] = row
-        return found
-
-    def _add_documents(self, frame: Any, names: list[Any], new: Integers, q: Integers, first: int) -> None:
-        """Keep the features of new documents, which rows `new` of a batch show for the queries `q`."""
-        taken = set(self._roles().values())
-        chosen = list(self.features) if self.features is not None else [c for c in names if c not in taken]
-        part = _taken(frame, new)
-        _, column = frame_columns(part)
-        docid = None if self.doc is None else known_column(column, self.doc)
-        if chosen:
-            try:
-                table = load_frame(part, qid=self.query, label=None, features=chosen, allow_nan=True)
-            except ValueError as error:
-                raise ValueError(
-                    f"{error} Rows are counted among the {len(new)} documents that rows {first} and later "
-                    "show first."
-                ) from None
-        else:
-            zeros = np.zeros((len(new), 1), dtype=np.float32)
-            table = Queries(zeros, np.zeros(len(new)), q, feature_names=(NO_FEATURES,))
-        if self.tables and table.categories != self.tables[0].categories:
-            raise ValueError("categorical features need a log in one data frame; got files read in batches.")
-        self.tables.append(table)
-        self.pairs.append((q, np.arange(len(new)) if docid is None else docid))
+            )
 
     def log(self) -> ClickLog:
         """Assemble the log."""
-        if "row" not in self.batches:
+        if self._columns is None:
             raise ValueError("the log has no rows; expected one row per document shown.")
-        columns = {name: _joined(parts) for name, parts in self.batches.items()}
-        self.batches.clear()
-        documents = self._table() if self.documents is None else self.documents
-        query, position = columns.pop("query"), columns.pop("position")
-        order, offsets = _sessions(columns.get("session"), query, position)
-        columns.pop("session", None)
-        if order is not None:
-            query, position = query[order], position[order]
-            columns = {name: values[order] for name, values in columns.items()}
-        _check_positions(position, offsets, columns["clicked"], order)
+        columns = {name: _joined(parts) for name, parts in self._batches.items()}
+        queries, docs = columns.pop("query of document", None), columns.pop("id of document", None)
+        documents = self._documents
+        if documents is None:
+            assert queries is not None
+            documents = self._own_documents(self._columns, queries, docs)
+        session, query = columns.pop("session", None), columns.pop("query")
+        sessions = Sessions.of(session, query, columns["position"], self._where)
+        del session, query
+        for name, values in columns.items():
+            columns[name] = sessions.sorted(values)
+        sessions.check_positions(columns.pop("position"), columns["clicked"])
         policy = columns.get("policy")
         if policy is not None:
-            _check_policies(policy, offsets, order)
-            policy = policy[offsets[:-1]]
-        return ClickLog(
-            documents,
-            columns["row"],
-            columns["clicked"],
-            offsets,
-            propensity=columns.get("propensity"),
-            policy=policy,
-            policies=tuple(self.policies.numbers),
-            value=columns.get("value"),
-        )
+            sessions.check_policies(policy)
+            policy = policy[sessions.offsets[:-1]]
+        try:
+            return ClickLog(
+                documents,
+                columns["row"],
+                columns["clicked"],
+                sessions.offsets,
+                propensity=columns.get("propensity"),
+                policy=policy,
+                policies=tuple(self._ids["policy"].names),
+                value=columns.get("value"),
+            )
+        except ValueError as error:
+            names = self._ids["session"].names or range(len(sessions))
+            twice = sessions.repeated(columns["row"], documents, names)
+            raise ValueError(twice or str(error)) from None
 
-    def _table(self) -> Queries:
-        ids = np.empty(len(self.queries.numbers), dtype=object)
-        ids[:] = list(self.queries.numbers)
-        if all(isinstance(i, int) for i in self.queries.numbers):
-            ids = np.array(list(self.queries.numbers))
-        first = self.tables[0]
-        X = np.concatenate([table.X for table in self.tables])
-        docid = None if self.doc is None else np.concatenate([docid for _, docid in self.pairs])
+    def _own_documents(self, columns: LogColumns, queries: Integers, docs: Integers | None) -> Queries:
+        """The documents of the log, given the numbers of their queries and of their ids."""
+        names = tuple(map(str, columns.features)) or (NO_FEATURES,)
+        categories, ordered = _recoded(self._features, names)
+        parts = [X for X, _, _ in self._features]
+        self._features.clear()
+        X = _joined(parts) if parts else np.zeros((len(queries), 1), dtype=np.float32)
         return Queries(
             X,
             np.zeros(len(X)),
-            ids[np.concatenate([q for q, _ in self.pairs])],
-            docid,
-            first.feature_names,
+            id_array(self._ids["query"].names)[queries],
+            None if docs is None else id_array(self._ids["doc"].names)[docs],
+            names,
             allow_nan=bool(np.isnan(X).any()),
-            categories=first.categories,
-            ordered=first.ordered,
+            categories=categories,
+            ordered=ordered,
         )
+
+
+def _recoded(
+    parts: Sequence[_Features], names: Sequence[str]
+) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
+    """Replace the codes of categories in all parts by codes of the same categories, which are returned."""
+    columns = [j for j, name in enumerate(names) if parts and name in parts[0][1]]
+    finder = CategoryFinder([names[j] for j in columns])
+    for _, own, ordered in parts:
+        for j in columns:
+            no_rows = np.empty(0, dtype=np.int64)
+            finder.add(names[j], CategoryColumn(list(own[names[j]]), no_rows, names[j] in ordered))
+    categories, ordered = finder.found()
+    for X, own, _ in parts:
+        for j in columns:
+            codes = np.where(np.isnan(X[:, j]), -1, X[:, j]).astype(np.int64)
+            X[:, j] = CategoryColumn(list(own[names[j]]), codes, False).coded(categories[names[j]])[0]
+    return categories, ordered
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     """Concatenate arrays, and let go of each of them."""
-    whole = np.empty(sum(map(len, parts)), np.result_type(*parts))
+    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
     end = 0
     while parts:
         part = parts.pop(0)
@@ -343,7 +328,7 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return whole
 
 
-def _positions(values: NDArray[Any], name: str, place: Any) -> Integers:
+def _positions(values: NDArray[Any], name: str, place: _Place) -> Integers:
     wrong = (values != np.floor(values)) | (values < 1) | (values > 2**30)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -354,7 +339,7 @@ def _positions(values: NDArray[Any], name: str, place: Any) -> Integers:
     return values.astype(np.int32)
 
 
-def _clicked(values: NDArray[Any], name: str, place: Any) -> Mask:
+def _clicked(values: NDArray[Any], name: str, place: _Place) -> Mask:
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -365,128 +350,42 @@ def _clicked(values: NDArray[Any], name: str, place: Any) -> Mask:
     return values.astype(bool)
 
 
-def _sessions(
-    session: Integers | None, query: Integers, position: Integers
-) -> tuple[Integers | None, Integers]:
-    """Order of the rows by session and position, None if they are ordered, and the sessions' offsets."""
-    n = len(query)
-    if session is None:
-        begins = np.r_[True, (query[1:] != query[:-1]) | (position[1:] <= position[:-1])]
-        return None, np.r_[np.flatnonzero(begins), n]
-    key = session.astype(np.int64) * (int(position.max()) + 1) + position
-    order = None
-    if (key[1:] < key[:-1]).any():
-        order = np.argsort(key, kind="stable")
-        session, query = session[order], query[order]
-    begins = np.r_[True, session[1:] != session[:-1]]
-    changed = ~begins[1:] & (query[1:] != query[:-1])
-    if changed.any():
-        rows = np.argmax(changed) + np.arange(2)
-        first, second = rows if order is None else order[rows]
+def _propensities(values: NDArray[Any], name: str, place: _Place) -> Floats:
+    wrong = ~((values > 0) & (values <= 1 + 1e-9))
+    if wrong.any():
+        row = int(np.argmax(wrong))
         raise ValueError(
-            f"rows {first} and {second} have the same session but different queries; a session is one "
-            "ranking for one query. Use the id of the request rather than that of the visit."
+            f"column {name!r} holds {values[row]} in {place(row)}; propensity must be above 0 and at most 1. "
+            "It is the probability with which the ranker that made the list shows this document at this "
+            "position, which cannot be 0 for a document that was shown."
         )
-    return order, np.r_[np.flatnonzero(begins), n]
+    return values.astype(np.float64)
 
 
-def _check_positions(position: Integers, offsets: Integers, clicked: Mask, order: Integers | None) -> None:
-    """Raise a ValueError unless the positions of each session are 1, 2, ..., n."""
-    expected = np.arange(1, len(position) + 1) - np.repeat(offsets[:-1], np.diff(offsets))
-    wrong = position != expected
-    if not wrong.any():
-        return
-    i = int(np.argmax(wrong))
-    row = i if order is None else int(order[i])
-    if i and position[i] == position[i - 1] and expected[i] > 1:
-        other = i - 1 if order is None else int(order[i - 1])
-        raise ValueError(
-            f"rows {other} and {row} are both at position {position[i]} of one session. If they belong to "
-            "two rankings, name a column that tells them apart with session=."
-        )
-    missing = int(expected[i])
-    what = "has a click at" if clicked[i] else "shows"
-    raise ValueError(
-        f"row {row} {what} position {position[i]}, but its session does not show position {missing}. A log "
-        "needs every document that was shown down to the last, whether it was clicked or not; if rows of a "
-        "session are not consecutive, name the column of sessions with session=."
-    )
+def _values(values: NDArray[Any], name: str, place: _Place) -> Floats:
+    wrong = values < 0
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"column {name!r} holds {values[row]} in {place(row)}; value must not be below 0.")
+    return values.astype(np.float64)
 
 
-def _check_policies(policy: Integers, offsets: Integers, order: Integers | None) -> None:
-    changed = policy[1:] != policy[:-1]
-    changed[offsets[1:-1] - 1] = False
-    if changed.any():
-        rows = np.argmax(changed) + np.arange(2)
-        first, second = rows if order is None else order[rows]
-        raise ValueError(f"rows {first} and {second} have the same session but different policies.")
+_CHECKED: dict[str, Callable[[NDArray[Any], str, _Place], NDArray[Any]]] = {
+    "position": _positions,
+    "clicked": _clicked,
+    "propensity": _propensities,
+    "value": _values,
+}
 
 
-def _taken(frame: Any, rows: Integers) -> Any:
-    """Rows of a frame, as a frame of the same kind."""
+def _taken(frame: Any, columns: list[Any], rows: Integers) -> Any:
+    """Some columns and rows of a frame, as a frame of the same kind."""
     if hasattr(frame, "iloc"):
-        return frame.iloc[rows]
-    return frame[rows] if hasattr(frame, "get_column") else frame.take(rows)
-
-
-def _frames(source: Any) -> Iterator[tuple[int, Any]]:
-    """Yield (number of its first row, frame) for each batch of rows."""
-    if not isinstance(source, str | os.PathLike | list | tuple):
-        yield 0, source
-        return
-    first = 0
-    for path in _paths(source):
-        for frame in _batches(path):
-            yield first, frame
-            first += len(frame)
-
-
-def _paths(source: Any) -> list[str]:
-    """Files that a path, a folder, a pattern or a sequence of these names."""
-    if isinstance(source, list | tuple):
-        return [path for item in source for path in _paths(item)]
-    name = os.fsdecode(source)
-    if os.path.isdir(name):
-        found = sorted(glob(os.path.join(escape(name), "*.parquet")))
-        if not found:
-            raise ValueError(f"{name}: the folder has no files whose names end in .parquet.")
-        return found
-    if has_magic(name) and not os.path.exists(name):
-        found = sorted(glob(name))
-        if not found:
-            raise ValueError(f"{name}: no file matches this pattern.")
-        return found
-    return [name]
-
-
-def glob_escaped(name: str) -> str:
-    """The name of a folder as a pattern that matches only it."""
-    from glob import escape
-
-    return escape(name)
-
-
-def _batches(path: str) -> Iterator[Any]:
-    """Yield the rows of a file as Arrow tables."""
-    try:
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError('read_clicks needs pyarrow for files: pip install "sinkprop[parquet]"') from error
-    with open(path, "rb"):  # a path that cannot be opened raises Python's usual error
-        pass
-    try:
-        if path.lower().endswith((".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".tsv", ".tsv.gz")):
-            tabs = ".tsv" in path.lower()
-            parse = pyarrow.csv.ParseOptions(delimiter="\t" if tabs else ",")
-            options = pyarrow.csv.ReadOptions(block_size=1 << 26)
-            with pyarrow.csv.open_csv(path, parse_options=parse, read_options=options) as file:
-                for batch in file:
-                    yield pa.Table.from_batches([batch])
-        else:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(_BATCH):
-                    yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a Parquet or CSV file that can be read: {error}") from error
+        return frame[columns].iloc[rows]
+    chosen = frame.select(columns)
+    if hasattr(frame, "get_column"):
+        return chosen[rows]
+    for i, kind in enumerate(chosen.schema.types):
+        if str(kind) == "string_view":  # of which Arrow takes no rows
+            chosen = chosen.set_column(i, chosen.column_names[i], chosen.column(i).cast("string"))
+    return chosen.take(rows)

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from sinkprop.clicks.log import ClickLog
 from sinkprop.clicks.models.base import ClickModel
+from sinkprop.clicks.models.sequences import checked_relevance
 from sinkprop.common.arguments import number, one_of, whole
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.queries import Queries, offsets_of
 
 __all__ = ["click_relevance", "simulate_clicks"]
@@ -70,7 +71,8 @@ def simulate_clicks(
     model : ClickModel
         How users examine and click, with a probability for each position that is shown.
     relevance : array of shape (N,), optional
-        Probability that a user who examines a document clicks it. By default `click_relevance(queries.y)`.
+        Probability, from 0 to 1, that a user who examines a document clicks it. By default
+        `click_relevance(queries.y)`.
     k : int, optional
         Number of positions shown. By default all documents of the query.
     swaps : {"none", "pairs"}, default "none"
@@ -93,21 +95,31 @@ def simulate_clicks(
     >>> queries = Queries(np.eye(4), [0, 1, 0, 2], qid=[1, 1, 1, 1])
     >>> users = PositionBasedModel(1 / np.arange(1, 5))
     >>> simulate_clicks(queries, [3, 2, 1, 0], 1000, users, seed=0)
-    <ClickLog: 1,000 sessions of 1 queries, 4,000 impressions of 4 documents, 585 clicks, positions 1 to 4>
+    <ClickLog: 1,000 sessions of 1 query, 4,000 impressions of 4 documents, 585 clicks, positions 1 to 4>
     """
     count = whole("n_sessions", n_sessions, 1)
     one_of("swaps", swaps, ("none", "pairs"))
     rng = np.random.default_rng(seed)
     table = np.atleast_2d(np.asarray(scores, dtype=np.float64))
-    if table.ndim != 2 or table.shape[1] != len(queries):
+    if table.ndim != 2 or table.shape[1] != len(queries) or not len(table):
         raise ValueError(
             f"scores must have the shape ({len(queries)},) or (P, {len(queries)}), one score per document; "
             f"got {np.shape(scores)}."
         )
+    if np.isnan(table).any():
+        ranker, row = np.argwhere(np.isnan(table))[0]
+        raise ValueError(
+            f"scores must be numbers by which documents can be ordered; that of row {row} by ranker {ranker} "
+            "is nan."
+        )
     names = tuple(range(len(table)) if policies is None else policies)
     if len(names) != len(table):
         raise ValueError(f"policies must name the {len(table)} rankers of scores; got {len(names)} names.")
-    clicking = click_relevance(queries.y) if relevance is None else np.asarray(relevance, dtype=np.float64)
+    clicking = click_relevance(queries.y) if relevance is None else checked_relevance(relevance)
+    if len(clicking) != len(queries):
+        raise ValueError(
+            f"relevance must have one number per document, ({len(queries)},); got ({len(clicking)},)."
+        )
     shown_k = queries.groups.longest if k is None else whole("k", k, 1)
     orders = [_order(queries, s) for s in table]
     groups = queries.groups
@@ -119,9 +131,19 @@ def simulate_clicks(
     if swaps == "pairs":
         at = _swapped(at, offsets, sizes, rng)
     rows = np.stack(orders)[np.repeat(policy, sizes), np.repeat(groups.offsets[query], sizes) + at]
-    clicked = model.draw(clicking[rows], offsets, rng)
+    clicked = _clicks(model, clicking[rows], offsets, rng)
     several = {"policy": policy, "policies": names} if len(table) > 1 or policies is not None else {}
     return ClickLog(queries, rows, clicked, offsets, **several)  # type: ignore[arg-type]
+
+
+def _clicks(model: ClickModel, relevance: Floats, offsets: Integers, rng: np.random.Generator) -> Mask:
+    try:
+        return model.draw(relevance, offsets, rng)
+    except IndexError as error:  # models index the values that they hold per position
+        raise ValueError(
+            f"model has too few positions for sessions of {int(np.diff(offsets).max())}; give k, the number "
+            "of positions shown, or a model with as many positions as the longest query has documents."
+        ) from error
 
 
 def _order(queries: Queries, scores: Floats) -> Integers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +18,19 @@ from sinkprop.data.doubtful_data import warn_of_column_names
 from sinkprop.data.queries import Queries
 from sinkprop.data.split_queries import check_option, refuse_split
 
-__all__ = ["frame_columns", "known_column", "load_frame", "load_parquet", "number_column"]
+__all__ = ["feature_matrix", "frame_columns", "known_column", "load_frame", "load_parquet", "number_column"]
+
+_FILL = (
+    "Fill it in, or pass allow_nan=True to keep missing values, for rankers that accept them, such as "
+    "BoostedRanker."
+)
+NOT_NUMBERS = (  # advice for a column that does not hold numbers
+    "Leave it out with features=[...], encode it as numbers, or read it as categories with "
+    "categorical=[...], for boosted trees."
+)
+_ROW = "row {}".format
+
+_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
 def load_frame(
@@ -78,27 +90,8 @@ def load_frame(
     n = len(frame)
     if not n:
         raise ValueError("the frame has no rows; expected one row per document.")
-    named, numbers = category_names(categorical, chosen), {name: i for i, name in enumerate(names)}
-    columns: list[NDArray[Any]] = []
-    categories: dict[str, tuple[Any, ...]] = {}
-    ordered: list[str] = []
-    for name in chosen:
-        if name in named or category_kind(frame, numbers[name]):
-            found = category_column(frame, numbers[name])
-            if not allow_nan and (found.codes < 0).any():
-                known_column(column, name, _FILL)
-            columns.append(np.where(found.codes < 0, np.nan, found.codes).astype(np.float32))
-            categories[str(name)] = tuple(found.values)
-            ordered += [str(name)] * found.ordered
-        elif allow_nan:
-            columns.append(_nan_column(frame, column, name, NOT_NUMBERS))
-        else:
-            columns.append(number_column(column, name, NOT_NUMBERS, _FILL))
-    single = all(values.dtype == np.float32 for values in columns)
-    X = np.empty((n, len(columns)), np.float32 if single else np.float64)
-    for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied into them
-        for j, values in enumerate(columns):
-            X[first : first + 4096, j] = values[first : first + 4096]
+    named = category_names(categorical, chosen)
+    X, categories, ordered = feature_matrix(frame, chosen, categorical=named, allow_nan=allow_nan)
     y = np.zeros(n) if label is None else label_column(column, label)
     ids = known_column(column, qid)
     names_of_documents = None
@@ -114,11 +107,53 @@ def load_frame(
         tuple(map(str, chosen)),
         allow_nan=allow_nan,
         categories=categories,
-        ordered=tuple(ordered),
+        ordered=ordered,
     )
     if features is None:
         warn_of_column_names(chosen)
     return queries
+
+
+def feature_matrix(
+    frame: Any,
+    chosen: Sequence[Any],
+    *,
+    categorical: Set[Any] = frozenset(),
+    allow_nan: bool = False,
+    advice: str = NOT_NUMBERS,
+    place: Callable[[int], str] = _ROW,
+) -> tuple[NDArray[Any], dict[str, tuple[Any, ...]], tuple[str, ...]]:
+    """Return (X, categories, ordered), as `Queries` has them, of the columns `chosen` of a frame.
+
+    Columns of a categorical type, and those in `categorical`, are read as categories. Raises a ValueError if
+    a value is infinite, or missing without `allow_nan`, or neither a number nor a category. The message ends
+    with the text `advice` if the column does not hold numbers. The function `place` turns a row index into
+    the text by which the message refers to the row, such as "row 3".
+    """
+    names, column = frame_columns(frame)
+    numbers = {name: i for i, name in enumerate(names)}
+    columns: list[NDArray[Any]] = []
+    categories: dict[str, tuple[Any, ...]] = {}
+    ordered: list[str] = []
+    for name in chosen:
+        if name in categorical or category_kind(frame, numbers[name]):
+            found = category_column(frame, numbers[name])
+            if not allow_nan and (found.codes < 0).any():
+                known_column(column, name, _FILL, place=place)
+            columns.append(np.where(found.codes < 0, np.nan, found.codes).astype(np.float32))
+            categories[str(name)] = tuple(found.values)
+            ordered += [str(name)] * found.ordered
+        elif allow_nan:
+            columns.append(_nan_column(frame, column, name, advice, place))
+        else:
+            columns.append(number_column(column, name, advice, _FILL, place=place))
+    single = all(values.dtype == np.float32 for values in columns)
+    n = len(frame)
+    X = np.empty((n, len(columns)), np.float32 if single else np.float64)
+    for first in range(0, n, 4096):  # 4096 rows of X stay in the cache while all columns are copied into them
+        for j, values in enumerate(columns):
+            X[first : first + 4096, j] = values[first : first + 4096]
+    return X, categories, tuple(ordered)
 
 
 def category_names(categorical: Sequence[str] | None, chosen: Sequence[Any]) -> set[Any]:
@@ -164,18 +199,6 @@ def feature_columns(
     if not chosen:
         raise ValueError(f"the frame has no columns besides {list(roles.values())}; expected features.")
     return chosen
-
-
-_FILL = (
-    "Fill it in, or pass allow_nan=True to keep missing values, for rankers that accept them, such as "
-    "BoostedRanker."
-)
-NOT_NUMBERS = (  # advice for a column that does not hold numbers
-    "Leave it out with features=[...], encode it as numbers, or read it as categories with "
-    "categorical=[...], for boosted trees."
-)
-
-_Column: TypeAlias = "Callable[[Any], tuple[NDArray[Any] | None, Mask, str]]"
 
 
 def frame_columns(frame: Any) -> tuple[list[Any], _Column]:
@@ -254,12 +277,11 @@ def arrow_values(array: Any) -> tuple[NDArray[Any] | None, Mask, str]:
 
 
 def _arrow_to_numpy(array: Any) -> NDArray[Any]:
+    if str(array.type) in ("string_view", "binary_view"):  # which Arrow does not convert
+        array = array.cast(f"large_{array.type}".removesuffix("_view"))
     # An Array (a column of a RecordBatch) may be copied only with this option; a ChunkedArray needs none.
     values: NDArray[Any] = array.to_numpy(**({} if hasattr(array, "chunks") else {"zero_copy_only": False}))
     return values
-
-
-_ROW = "row {}".format
 
 
 def known_column(
@@ -302,14 +324,17 @@ def number_column(
 def _not_numbers(
     values: NDArray[Any], kind: str, name: Any, advice: str, place: Callable[[int], str]
 ) -> ValueError:
-    row = next((i for i, value in enumerate(values) if value is not None), 0)
+    others = (i for i, x in enumerate(values) if x is not None and not isinstance(x, int | float))
+    row = next(others, 0)  # 1.5 tells nothing in a column of numbers and text
     shown = values[row : row + 1].tolist()[0]
     return ValueError(
         f"column {name!r} must hold numbers; it is {kind}, with {shown!r} in {place(row)}. {advice}"
     )
 
 
-def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[Any]:
+def _nan_column(
+    frame: Any, column: _Column, name: Any, advice: str, place: Callable[[int], str]
+) -> NDArray[Any]:
     """Return the values of a column of numbers, with NaN for missing values.
 
     Raises a ValueError if a value is infinite or the column does not hold numbers. If it does not hold
@@ -321,10 +346,10 @@ def _nan_column(frame: Any, column: _Column, name: Any, advice: str) -> NDArray[
     if values is None:
         values = _with_missing(frame, name, missing)
     if values.dtype.kind not in "biuf":
-        raise _not_numbers(values, kind, name, advice, _ROW)
+        raise _not_numbers(values, kind, name, advice, place)
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
-        raise ValueError(f"column {name!r} holds {values[row]} in {_ROW(row)}; expected a finite number.")
+        raise ValueError(f"column {name!r} holds {values[row]} in {place(row)}; expected a finite number.")
     return values
 
 

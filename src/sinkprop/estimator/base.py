@@ -64,6 +64,7 @@ class BaseRanker(CalibratedRanker):
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
 
     missing_: MissingValues | None = None  # treatment of missing values, if the training data had some
+    _squares_labels: ClassVar[bool] = False  # whether the loss is the squared error of the labels themselves
     clicks_: dict[str, Any] | None = None  # summary of the clicks, if the training data were a click log
 
     def __init_subclass__(cls, **options: Any) -> None:

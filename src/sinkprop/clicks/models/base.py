@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sinkprop.clicks.log import ClickLog
 from sinkprop.common.types import Floats, Integers, Mask
@@ -40,6 +41,7 @@ class ClickModel(ABC):
     """
 
     relevance: Floats | None
+    interval: Floats | None = None  # bounds (2, K) of the examination curve, if the fit gives them
 
     @abstractmethod
     def examination_curve(self) -> Floats:
@@ -68,32 +70,45 @@ class ClickModel(ABC):
 
         relevance  (N,) relevance of each document; by default, that of the model.
         """
-        of_documents = self.relevance if relevance is None else relevance
-        if of_documents is None:
+        given = self.relevance if relevance is None else relevance
+        if given is None:
             raise ValueError("relevance: this model does not hold the relevance of documents; give it.")
-        if len(of_documents) != len(log.documents):
+        of_documents = np.asarray(given, dtype=np.float64)
+        if of_documents.shape != (len(log.documents),):
             raise ValueError(
                 f"relevance must have one number per document of the log, ({len(log.documents)},); got "
-                f"({len(of_documents)},)."
+                f"{of_documents.shape}."
+            )
+        of_impressions = of_documents[log.rows]
+        wrong = ~np.isfinite(of_impressions)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(
+                "relevance must be finite for all documents that the log shows; that of row "
+                f"{log.rows[i]} is {of_impressions[i]}."
             )
         p = self.propensities(log)
-        return np.clip(p.slope * of_documents[log.rows] + p.intercept, 0.0, 1.0)
+        return np.clip(p.slope * of_impressions + p.intercept, 0.0, 1.0)
 
-    def log_likelihood(self, log: ClickLog, relevance: Floats | None = None) -> float:
+    def log_likelihood(self, log: ClickLog, relevance: ArrayLike | None = None) -> float:
         """Mean over the impressions of the logarithm of the probability of what was observed."""
-        p = np.clip(self.probabilities(log, relevance), _LEAST, 1 - _LEAST)
+        p = np.clip(self.probabilities(log, _array(relevance)), _LEAST, 1 - _LEAST)
         return float(np.where(log.clicked, np.log(p), np.log1p(-p)).mean())
 
-    def perplexity(self, log: ClickLog, relevance: Floats | None = None) -> Floats:
+    def perplexity(self, log: ClickLog, relevance: ArrayLike | None = None) -> Floats:
         """Perplexity 2^-(mean log2 probability of what was observed) at each position, (K,).
 
         1 is perfect, and 2 is a fair coin.
         """
-        p = np.clip(self.probabilities(log, relevance), _LEAST, 1 - _LEAST)
+        p = np.clip(self.probabilities(log, _array(relevance)), _LEAST, 1 - _LEAST)
         bits = -np.where(log.clicked, np.log2(p), np.log2(1 - p))
         at = log.positions - 1
         perplexity: Floats = 2 ** (np.bincount(at, bits) / np.bincount(at))
         return perplexity
+
+
+def _array(relevance: ArrayLike | None) -> Floats | None:
+    return None if relevance is None else np.asarray(relevance, dtype=np.float64)
 
 
 _LEAST = 1e-10  # probability below which an outcome is not counted as less probable

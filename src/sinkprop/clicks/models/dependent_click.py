@@ -173,7 +173,7 @@ class DependentClickModel(ClickModel):
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """What the sessions tell without knowing whether users left: sums that no iteration changes.
+    """Sums over the sessions that do not depend on whether users left, so that no iteration changes them.
 
     A tail is the impressions below the last click of a session that has them.
 

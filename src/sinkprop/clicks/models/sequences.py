@@ -1,4 +1,4 @@
-"""What models of users who read from the top down share: clicks above, averages, and checks of arguments."""
+"""Code that models of users who read from the top down share: clicks above, averages, and checks."""
 
 from __future__ import annotations
 
