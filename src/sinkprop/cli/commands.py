@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "sinkprop_program"]
 # {name: short help}. The command `train` is `train_command` in the module `sinkprop.cli.train`, and so on.
 COMMANDS = {
     "bench": "Measure the speed of the objective and of other packages.",
+    "clicks": "Estimate position bias from a click log.",
     "compare": "Compare ranking methods on the folds of LETOR data.",
     "convert": "Convert LETOR text, CSV or Parquet to a stored set.",
     "demo": "Train on a bundled data set and show the results.",
@@ -66,6 +67,7 @@ def sinkprop_program(context: click.Context) -> None:
     sinkprop train train.txt --model m.model         train on LETOR text or Parquet
     sinkprop evaluate test.txt --model m.model       NDCG and other metrics
     sinkprop predict m.model test.txt > scores.txt   scores, ranks or a TREC run
+    sinkprop clicks bias log.parquet                 position bias in a log of clicks
     sinkprop compare OHSUMED                         methods on the folds of LETOR data
     sinkprop report results.json -o report.html      an HTML page to explore queries
     sinkprop convert logs.parquet -o logs.queries    a stored set, for data larger than memory

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from sinkprop.cli.options import (
+    LogCommand,
+    LogOption,
+    bias_option,
+    check_clicks,
     check_plot,
+    click_method_option,
+    click_options,
+    clicks_option,
+    clip_option,
     convention_option,
     data_options,
     data_path,
@@ -21,6 +30,7 @@ from sinkprop.cli.options import (
     keep_apart,
     metrics_option,
     output_option,
+    without_log_options,
 )
 from sinkprop.cli.output import (
     as_json,
@@ -51,6 +61,7 @@ from sinkprop.data.queries import Queries
 from sinkprop.metrics.conventions import CHOICES
 from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
 from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
+from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,9 +73,34 @@ if TYPE_CHECKING:
 __all__ = ["Evaluated", "evaluate_command", "evaluated"]
 
 METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
+# {value of --click-method: argument of `compare_rankers`}
+_CLICK_METHODS = {"dr": "doubly robust", "ips": "ips", "snips": "snips"}
+_NOT_OF_CLICKS = (
+    *("scores", "feature", "run", "convention", "empty", "ties", "threshold", "max_grade", "per_query"),
+    *("calibration", "plot", "csv_file"),
+)
 
 
-@click.command("evaluate", short_help="Compute metrics of a model, scores, a feature or a TREC run.")
+def _check_metrics(context: click.Context, option: click.Parameter, text: str) -> str | None:
+    """Return the metrics, None for the default of click logs; raise click.BadParameter if one is unknown."""
+    clicks = context.params.get("clicks")
+    if clicks and context.get_parameter_source("metrics") is ParameterSource.DEFAULT:
+        return None
+    try:
+        if clicks:
+            from sinkprop.cli.clicks.evaluation import check_click_metrics
+
+            check_click_metrics(text)
+        else:
+            parse_metrics(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+@click.command(
+    "evaluate", cls=LogCommand, short_help="Compute metrics of a model, scores, a feature or a TREC run."
+)
 @click.argument("data", type=data_path(stored=True))
 @click.option(
     "--model", type=data_path(stdin=False), metavar="FILE", help="Rank by the scores of a saved model."
@@ -81,7 +117,11 @@ METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
     help="Rank by one feature: its id in LETOR text, or its column name in Parquet.",
 )
 @click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores in a TREC run file.")
-@metrics_option(METRICS)
+@metrics_option(
+    METRICS,
+    check=_check_metrics,
+    more="  With --clicks: dcg@k, ctr@k, mrr@k.  [default: dcg@10,ctr@10,mrr@10]",
+)
 @convention_option()
 @click.option(
     "--empty",
@@ -128,12 +168,33 @@ METRICS = "ndcg@1,ndcg@3,ndcg@5,ndcg@10,map"
     "With -, write only the CSV, to stdout.",
 )
 @data_options
+@clicks_option("DATA")
+@click.option(
+    "--baseline",
+    cls=LogOption,
+    type=data_path(stdin=False),
+    metavar="FILE",
+    help="Saved model to compare with.  [default: the rankings in the log]",
+)
+@bias_option()
+@click_method_option(
+    _CLICK_METHODS,
+    "Estimator. dr: doubly robust; ips: inverse propensity, in which documents that were never shown count "
+    "as 0; snips: self-normalized ips.  [default: dr]",
+)
+@clip_option("none")
+@click_options
 def evaluate_command(
     data: Path,
+    clicks: bool,
     model: Path | None,
     scores: Path | None,
     feature: str | None,
     run: Path | None,
+    baseline: Path | None,
+    bias: Path | None,
+    click_method: str | None,
+    clip: float | None,
     empty: str | None,
     per_query: bool,
     calibration: bool,
@@ -153,6 +214,8 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
     sinkprop evaluate test.txt --model m.model --calibration --plot curves.png
+    sinkprop evaluate --clicks log.parquet --model m.model
+    sinkprop evaluate --clicks log.parquet --model m.model --baseline old.model
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
     which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
@@ -168,7 +231,15 @@ def evaluate_command(
     A model is calibrated on the queries that chose it; DATA should have other queries. The calibration
     error is the mean distance between forecast probabilities and observed frequencies, in ten bins of
     forecasts. The log score of the ranks is in nats per rank; smaller is better.
+
+    With --clicks, DATA is a click log, and the metrics of --model are estimated from clicks, per session,
+    beside those of the rankings in the log or of --baseline. DCG is the sum of relevance / log2(rank + 1),
+    without position bias; CTR is the number of clicks; and MRR is 1 / rank of the first click. The model
+    must not have been trained on this log. See `sinkprop clicks --help`.
     """  # noqa: D301
+    check_clicks(clicks, _NOT_OF_CLICKS)
+    if clicks and model is None:
+        raise click.UsageError("--clicks needs --model, the model to evaluate.")
     by = {"model": model, "scores": scores, "feature": feature, "run": run}
     given = [f"--{name}" for name, value in by.items() if value is not None]
     if len(given) != 1:
@@ -179,14 +250,35 @@ def evaluate_command(
     if plot is not None and not calibration:
         raise click.UsageError("--plot needs --calibration.")
     files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
+    files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
     keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
     if str(data) == "-" and "-" in (str(scores), str(run)):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
+    reading = Reading.taken_from(options)
+    if clicks and model is not None:
+        from sinkprop.cli.clicks.evaluation import evaluated_on_clicks, print_values
+        from sinkprop.cli.clicks.logs import ClickReading
+
+        record = evaluated_on_clicks(
+            data,
+            model,
+            ClickReading.taken_from(options),
+            options["metrics"],
+            feature_columns=reading.feature_columns,
+            baseline=baseline,
+            bias=bias,
+            clip=clip or None,
+            method=_CLICK_METHODS[click_method or "dr"],  # type: ignore[arg-type]
+        )
+        if json_file is not None:
+            write_output(json_file, as_json(record))
+        if not is_stdout(json_file):
+            print_values(record, [json_file])
+        return
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
-    reading = Reading.taken_from(options)
     options["empty"] = int(empty) if empty in ("0", "1") else empty
-    found = evaluated(data, reading, by, calibration=calibration, **options)
+    found = evaluated(data, reading, by, calibration=calibration, **without_log_options(options))
     report = found.calibration
     if plot is not None and report is not None:
         from sinkprop.plot import reliability_diagrams

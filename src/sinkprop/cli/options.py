@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,12 +18,20 @@ from sinkprop.metrics.conventions import CONVENTIONS
 from sinkprop.metrics.measures import parse_metrics
 
 __all__ = [
+    "LogCommand",
+    "LogOption",
+    "bias_option",
+    "check_clicks",
     "check_file",
     "check_new_file",
     "check_options_of",
     "check_page",
     "check_plot",
     "check_saved_file",
+    "click_method_option",
+    "click_options",
+    "clicks_option",
+    "clip_option",
     "comma_separated",
     "convention_option",
     "data_options",
@@ -36,6 +45,7 @@ __all__ = [
     "parsed_by",
     "selection_option",
     "whole_number",
+    "without_log_options",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -164,18 +174,21 @@ def convention_option(*, default: str = "standard") -> Decorator:
     )
 
 
-def metrics_option(metrics: str, *, default: bool = True) -> Decorator:
+def metrics_option(
+    metrics: str, *, default: bool = True, check: Check | None = None, more: str = ""
+) -> Decorator:
     """Return the option --metrics, whose help text names `metrics` as the default.
 
-    If the option is not given, the command receives `metrics`, or None if `default` is False.
+    If the option is not given, the command receives `metrics`, or None if `default` is False. `check` is a
+    callback to use instead of the one that parses metrics of labels, and `more` ends the help text.
     """
     return click.option(
         "--metrics",
         metavar="NAME,...",
         default=metrics if default else None,
-        callback=parsed_by(parse_metrics),
+        callback=check or parsed_by(parse_metrics),
         help=f"Metrics to report: ndcg@k, p@k, map, mrr, err@k, rbp@p, recall@k, hit@k, dcg@k.  "
-        f"[default: {metrics}]",
+        f"[default: {metrics}]{more}",
     )
 
 
@@ -192,11 +205,14 @@ def selection_option(words: str, *, default: str | None = None) -> Decorator:
 
 
 class _DataPath(click.Path):
-    """Type of a click argument: a file, or the folder of a stored set. Other folders are usage errors."""
+    """Type of a click argument: a file, or the folder of a stored set. Other folders are usage errors.
+
+    With the flag --clicks, which is parsed before, a folder may also hold the files of a click log.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if path.is_dir():
+        if path.is_dir() and not (ctx is not None and ctx.params.get("clicks")):
             from sinkprop.store import is_stored
 
             if not is_stored(path):
@@ -205,13 +221,13 @@ class _DataPath(click.Path):
         return path
 
 
-def data_path(*, stdin: bool = True, stored: bool = False) -> click.Path:
+def data_path(*, stdin: bool = True, stored: bool = False, folder: bool = False) -> click.Path:
     """Return the click type of an input file that must be readable.
 
-    With `stdin`, "-" is accepted too; with `stored`, the folder of a stored set is accepted too.
+    With `stdin`, "-" is accepted too; with `stored`, the folder of a stored set; with `folder`, all folders.
     """
     kind = _DataPath if stored else click.Path
-    return kind(exists=True, dir_okay=stored, readable=True, allow_dash=stdin, path_type=Path)
+    return kind(exists=True, dir_okay=stored or folder, readable=True, allow_dash=stdin, path_type=Path)
 
 
 def data_options(command: F, *, tables: str = "Parquet") -> F:
@@ -264,6 +280,150 @@ def data_options(command: F, *, tables: str = "Parquet") -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+class LogOption(click.Option):
+    """An option that applies only to click logs."""
+
+
+class LogCommand(click.Command):
+    """A command whose help lists the options for click logs under a heading of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed: dict[str, list[tuple[str, str]]] = {"Options": [], "Options for click logs": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                listed[list(listed)[isinstance(parameter, LogOption)]].append(record)
+        for heading, records in listed.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def clicks_option(*arguments: str) -> Decorator:
+    """The flag --clicks of a command whose `arguments` are click logs if it is given."""
+    what = f"{' and '.join(arguments)} {'are click logs' if arguments[1:] else 'is a click log'}"
+    words = f"{what}. The options below apply only with this option."
+    return click.option("--clicks", cls=LogOption, is_flag=True, is_eager=True, help=words)
+
+
+def bias_option() -> Decorator:
+    return click.option(
+        "--bias",
+        cls=LogOption,
+        type=data_path(stdin=False),
+        metavar="FILE",
+        help="Position bias: a file written by `sinkprop clicks bias -o`.  [default: estimated from the log]",
+    )
+
+
+def click_method_option(methods: Mapping[str, str], words: str) -> Decorator:
+    """The option --click-method of a command, with one of the keys of `methods` as its value."""
+    return click.option("--click-method", cls=LogOption, type=click.Choice(list(methods)), help=words)
+
+
+def clip_option(default: str) -> Decorator:
+    return click.option(
+        "--clip",
+        cls=LogOption,
+        type=click.FloatRange(0, 1),
+        metavar="X",
+        help=f"Raise smaller probabilities of examination to X.  [default: {default}]",
+    )
+
+
+def click_options(command: F) -> F:
+    """Add the options of `ClickReading` to a command, which receives them as keyword arguments."""
+    options: tuple[Decorator, ...] = (
+        *(
+            click.option(f"--{name}-column", cls=LogOption, metavar="NAME", help=words)
+            for name, words in (
+                ("query", "Column of the log with query ids.  [default: query]"),
+                (
+                    "document",
+                    "Column of the log with document ids; none if every row is another document.  "
+                    "[default: doc]",
+                ),
+                ("position", "Column of the log with positions, 1 for the top.  [default: position]"),
+                ("clicked", "Column of the log with clicks, 0 or 1.  [default: clicked]"),
+                (
+                    "session",
+                    "Column of the log with session ids; a session is one ranking, shown once.  [default: "
+                    "session, if there is one; otherwise a session begins where the query changes or the "
+                    "position does not increase]",
+                ),
+                (
+                    "propensity",
+                    "Column of the log with the probability that the ranker shows this document at this "
+                    "position.  [default: propensity, if there is one]",
+                ),
+                (
+                    "policy",
+                    "Column of the log with the name of the ranker.  [default: policy, if there is one]",
+                ),
+                (
+                    "value",
+                    "Column of the log with values such as dwell times, which are not features.  [default: "
+                    "value, if there is one]",
+                ),
+            )
+        ),
+        click.option(
+            "--without-clicks",
+            cls=LogOption,
+            type=click.Choice(["keep", "drop"]),
+            help="Keep or drop the sessions without a click. Dropping them raises all click rates.  "
+            "[default: keep]",
+        ),
+        number_option(
+            "--top", cls=LogOption, help="Use only the first N positions of every session.  [default: all]"
+        ),
+        click.option(
+            "--documents",
+            cls=LogOption,
+            type=data_path(stdin=False),
+            metavar="FILE",
+            help="Parquet file with the features of all documents, one row per document of a query, shown or "
+            "not. The feature columns of the log are then ignored.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def without_log_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the running command, except those for click logs."""
+    params = click.get_current_context().command.params
+    of_logs = {option.name for option in params if isinstance(option, LogOption)}
+    return {name: value for name, value in options.items() if name not in of_logs}
+
+
+_INSTEAD = {
+    "qid_column": "--query-column",
+    "docid_column": "--document-column",
+    "label_column": "--clicked-column",
+}
+
+
+def check_clicks(clicks: bool, others: Sequence[str]) -> None:
+    """Raise a usage error if an option is given that does not apply with or without --clicks.
+
+    `others` are names of options that do not apply to click logs, besides those of `Reading`.
+    """
+    from sinkprop.cli.reading import Reading
+
+    context = click.get_current_context()
+    of_files = [field.name for field in fields(Reading) if field.name != "feature_columns"]
+    for option in context.command.params:
+        name = option.name or ""
+        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None):
+            continue
+        if isinstance(option, LogOption) and not clicks:
+            raise click.UsageError(f"{option.opts[0]} applies only to click logs; add --clicks.")
+        if clicks and name in (*others, *of_files):
+            instead = f"; give {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise click.UsageError(f"{option.opts[0]} does not apply to click logs{instead}.")
 
 
 def check_options_of(option: str, chosen: str, owners: Mapping[str, Sequence[str]]) -> None:

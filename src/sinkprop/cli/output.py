@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from sinkprop.common.console import say
+from sinkprop.common.console import plain, say
 from sinkprop.common.plain_data import plain_data
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "counted",
     "is_stdout",
     "notes_on_stderr",
+    "print_facts",
     "program_name",
     "progress",
     "say_written",
@@ -150,6 +151,27 @@ def say_written(out: Console, *paths: object) -> None:
     for path in paths:
         if path is not None:
             say(out, f"Wrote {path}")
+
+
+def print_facts(out: Console, facts: Mapping[str, str | None]) -> None:
+    """Print labels and texts in two columns, without the facts that are None.
+
+    On a terminal, long texts wrap within their column. In a pipe, no line wraps or ends in spaces.
+    """
+    from rich.table import Table
+
+    given = {label: text for label, text in facts.items() if text is not None}
+    if not out.is_terminal:
+        width = max(map(len, given))
+        for label, text in given.items():
+            say(out, f"{label:<{width}}  {text}")
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in given.items():
+        table.add_row(label, plain(out, text))
+    out.print(table)
 
 
 def counted(n: int, one: str, several: str) -> str:

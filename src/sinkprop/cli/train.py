@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sinkprop.cli.options import (
+    LogCommand,
+    bias_option,
+    check_clicks,
     check_options_of,
     check_saved_file,
+    click_method_option,
+    click_options,
+    clicks_option,
+    clip_option,
     comma_separated,
     convention_option,
     data_options,
@@ -54,6 +61,8 @@ _OPTIONS_OF = {
     **dict.fromkeys(("normalization", "missing"), ("sinkprop", "regression")),
 }
 _INTERRUPTED = 130
+# {value of --click-method: argument of `debias`}
+_CLICK_METHODS = {"dr": "doubly robust", "ips": "inverse propensity", "none": "none"}
 
 
 def _penalty(text: str) -> float:
@@ -77,7 +86,7 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     return text
 
 
-@click.command("train", short_help="Train a ranker on a file or a stored set and save it.")
+@click.command("train", cls=LogCommand, short_help="Train a ranker on a file or a stored set and save it.")
 @click.argument("train", type=data_path(stored=True))
 @output_option("--model", check=check_saved_file, required=True, help="Output file for the trained model.")
 @click.option(
@@ -198,11 +207,25 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     "--vali-group", type=data_path(stdin=False), metavar="FILE", help="Like --group, for the file of --vali."
 )
 @data_options
+@clicks_option("TRAIN", "--vali")
+@bias_option()
+@click_method_option(
+    _CLICK_METHODS,
+    "How to estimate relevance from clicks. dr (doubly robust): clicks, divided by the probability of "
+    "examination, correct a prediction from features; ips (inverse propensity): the clicks alone; none: "
+    "click rates, with position bias.  [default: dr]",
+)
+@clip_option("chosen by its estimated error")
+@click_options
 def train_command(
     train: Path,
     model: Path,
+    clicks: bool,
     vali: Path | None,
     method: str,
+    bias: Path | None,
+    click_method: str | None,
+    clip: float | None,
     checkpoint: Path | None,
     json_file: Path | None,
     vali_group: Path | None,
@@ -222,6 +245,8 @@ def train_command(
     sinkprop train train.txt --vali vali.txt.gz --model t.model --method boosted
     sinkprop train train.txt --model a.model --method auto --time-budget 60
     sinkprop train train.txt --model m.model --json - | jq .metrics
+    sinkprop train --clicks log.parquet --model m.model
+    sinkprop train --clicks log.parquet --bias bias.json --model m.model
 
     TRAIN is LETOR or SVMlight text, plain or compressed (.gz, .xz, .bz2); Parquet, if its name ends in
     .parquet; - for stdin; or a stored set made by `sinkprop convert`, which may be larger than memory.
@@ -231,18 +256,48 @@ def train_command(
     are grown to maximize the expected metric. With --method auto, linear rankers, trees and networks are
     compared on queries that they were not trained on, and combined. Ctrl-C stops the training, saves the
     best model so far, and exits with code 130.
+
+    With --clicks, TRAIN is a click log: Parquet, CSV or a folder of Parquet files, with one row per document
+    shown, clicked or not. Position bias is estimated from the log or read from a file. The ranker is trained
+    on the relevance of the documents, estimated from the clicks without this bias. See `sinkprop clicks
+    --help`.
     """  # noqa: D301
     if vali is None and vali_group is not None:
         raise click.UsageError("--vali-group requires --vali.")
+    check_clicks(clicks, ("vali_group",))
     keep_apart(
         {"--model": model, "--checkpoint": checkpoint, "--json": json_file},
-        {"TRAIN": train, "--vali": vali, "--group": options["group"], "--vali-group": vali_group},
+        {
+            "TRAIN": train,
+            "--vali": vali,
+            "--group": options["group"],
+            "--vali-group": vali_group,
+            "--bias": bias,
+            "--documents": options["documents"],
+        },
     )
+    _check_bias(bias, clip, click_method)
     reading = Reading.taken_from(options)
     check_options_of("--method", method, _OPTIONS_OF)
     ranker = new_ranker(method, checkpoint=checkpoint, **options)
     try:
-        report = train_on_files(ranker, train, model, reading, vali=vali, vali_group=vali_group)
+        if clicks:
+            from sinkprop.cli.clicks.logs import ClickReading
+            from sinkprop.cli.clicks.training import train_on_clicks
+
+            report = train_on_clicks(
+                ranker,
+                train,
+                model,
+                ClickReading.taken_from(options),
+                feature_columns=reading.feature_columns,
+                vali=vali,
+                bias=bias,
+                clip=clip,
+                method=_CLICK_METHODS[click_method or "dr"],  # type: ignore[arg-type]
+            )
+        else:
+            report = train_on_files(ranker, train, model, reading, vali=vali, vali_group=vali_group)
     except ClusterLost as error:
         kept = checkpoint is not None and checkpoint.exists()
         resume = f" Run the same command, with any --cluster, to resume from {checkpoint}." if kept else ""
@@ -261,6 +316,15 @@ def train_command(
             n, what = sum(member["n_fits"] for member in report["auto"]["members"]), "finished fits"
         return complain(f"interrupted: {model} is the best model of {n} {what}.{resume}", _INTERRUPTED)
     return 0
+
+
+def _check_bias(bias: Path | None, clip: float | None, method: str | None) -> None:
+    """Raise a usage error if an option about position bias is given with the method that ignores it."""
+    for option, value in (("--bias", bias), ("--clip", clip)):
+        if method == "none" and value is not None:
+            raise click.UsageError(
+                f"{option} does not apply to --click-method none, which ignores position bias."
+            )
 
 
 def new_ranker(

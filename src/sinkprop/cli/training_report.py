@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinkprop.cli.output import console, counted, say_written
-from sinkprop.common.console import plain, print_columns, say
+from sinkprop.cli.output import console, counted, print_facts, say_written
+from sinkprop.common.console import print_columns, say
 from sinkprop.data.queries import Queries
 from sinkprop.estimator.criteria import gain_under
 from sinkprop.metrics.conventions import as_convention
@@ -37,8 +37,13 @@ def training_report(
     names: dict[str, str | None],
     *,
     seconds: dict[str, float],
+    clicks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the record of a fit (data, parameters, metrics, stages, times), to print or to write as JSON."""
+    """Return the record of a fit (data, parameters, metrics, stages, times), to print or to write as JSON.
+
+    `clicks` describes the clicks from which labels were estimated. The record then has no metrics, since
+    `data` and `validation` are documents without labels.
+    """
     from sinkprop.linear.annealed import AnnealedRanker, least_squares_of
 
     result, boosting, auto = _result(ranker), _boosting(ranker), _auto(ranker)
@@ -46,15 +51,16 @@ def training_report(
     # Only linear rankers start from least squares; the reports of others have no row for it.
     alone = boosting is not None or auto is not None
     rankers = {"model": ranker} if alone else {"regression": start, "model": ranker}
+    labeled = [("training", data), ("validation", validation)] if clicks is None else []
     metrics = {
         part: {label: one.score(queries) for label, one in rankers.items()}
-        for part, queries in (("training", data), ("validation", validation))
+        for part, queries in labeled
         if queries is not None
     }
     rules = as_convention(ranker.convention)
     short = {
         part: short_queries(parse_metrics([ranker.metric]), queries.groups.sizes, rules)
-        for part, queries in (("training", data), ("validation", validation))
+        for part, queries in labeled
         if queries is not None
     }
     stages = () if result is None else result.stages
@@ -85,6 +91,7 @@ def training_report(
         "stages": [dataclasses.asdict(stage) for stage in stages],
         "boosting": None if boosting is None else {**dataclasses.asdict(boosting), "trees": ranker.n_trees_},
         "auto": None if auto is None else dataclasses.asdict(auto),
+        "clicks": clicks,
         "seconds": seconds,
     }
 
@@ -99,52 +106,51 @@ def _parameters(ranker: BaseRanker) -> dict[str, Any]:
 
 def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | None) -> None:
     """Print the record of `training_report` as tables."""
-    from rich.table import Table
-
     out, result, auto = console(), _result(ranker), _auto(ranker)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column(overflow="fold")
+    facts: dict[str, str] = {}
+    if report["clicks"] is not None:
+        from sinkprop.cli.clicks.training import click_facts
 
-    def add(label: str, text: str) -> None:
-        facts.add_row(label, plain(out, text))
-
-    for label, part in (("Data", "train"), ("Validation", "vali")):
-        if (size := report["data"][part]) is not None:
-            numbers = (
-                counted(size[what], one, what)
-                for what, one in (("rows", "row"), ("queries", "query"), ("features", "feature"))
-            )
-            add(label, f"{', '.join(numbers)}  ({size['file']})")
+        facts |= click_facts(report)
+    else:
+        for label, part in (("Data", "train"), ("Validation", "vali")):
+            if (size := report["data"][part]) is not None:
+                numbers = (
+                    counted(size[what], one, what)
+                    for what, one in (("rows", "row"), ("queries", "query"), ("features", "feature"))
+                )
+                facts[label] = f"{', '.join(numbers)}  ({size['file']})"
     parameters, boosting = report["parameters"], report["boosting"]
     features = _FEATURES[parameters.get("normalization", "none")]
     if boosting is not None:
-        add("Model", f"expected {parameters['gain']}, {counted(boosting['trees'], 'tree', 'trees')}")
+        facts["Model"] = f"expected {parameters['gain']}, {counted(boosting['trees'], 'tree', 'trees')}"
         if boosting["values"]:
             best = boosting["values"][boosting["best"] - 1]
-            add("Chosen", f"round {boosting['best']} of {boosting['n_rounds']}")
-            add("Chosen by", f"{boosting['criterion']}, {boosting['validated_on']}")
-            add("Criterion", f"{boosting['values'][0]:.4f} after the first round, {best:.4f} after the best")
+            facts["Chosen"] = f"round {boosting['best']} of {boosting['n_rounds']}"
+            facts["Chosen by"] = f"{boosting['criterion']}, {boosting['validated_on']}"
+            facts["Criterion"] = (
+                f"{boosting['values'][0]:.4f} after the first round, {best:.4f} after the best"
+            )
     elif auto is not None:
         chosen = " + ".join(f"{weight:.2f} {name}" for name, weight in auto.weights.items())
-        add("Model", chosen if len(auto.weights) > 1 else next(iter(auto.weights)))
-        add("Outcome", auto.message)
+        facts["Model"] = chosen if len(auto.weights) > 1 else next(iter(auto.weights))
+        facts["Outcome"] = auto.message
         if auto.validated_on:
-            add("Chosen by", f"{auto.criterion}, {auto.validated_on}")
+            facts["Chosen by"] = f"{auto.criterion}, {auto.validated_on}"
         if len(auto.weights) > 1:
-            add("Combination", f"{auto.gain:+.4f} +- {auto.standard_error:.4f} to the best member")
-        add("Time budget", f"{auto.seconds:.1f} of {auto.time_budget:g} seconds used")
+            facts["Combination"] = f"{auto.gain:+.4f} +- {auto.standard_error:.4f} to the best member"
+        facts["Time budget"] = f"{auto.seconds:.1f} of {auto.time_budget:g} seconds used"
     elif result is None:
-        add("Model", f"least squares on the labels, {features}")
+        facts["Model"] = f"least squares on the labels, {features}"
     else:
-        add("Model", f"expected {parameters['gain']}, {parameters['relaxation']}, {features}")
-        add("Chosen", result.choice)
-        add("Chosen by", f"{result.criterion}, {result.validated_on}")
+        facts["Model"] = f"expected {parameters['gain']}, {parameters['relaxation']}, {features}"
+        facts["Chosen"] = result.choice
+        facts["Chosen by"] = f"{result.criterion}, {result.validated_on}"
         first, best = result.stages[0].criterion, max(s.criterion for s in result.stages)
-        add("Criterion", f"{first:.4f} for the regression at the start, {best:.4f} for the best stage")
+        facts["Criterion"] = f"{first:.4f} for the regression at the start, {best:.4f} for the best stage"
     seconds = report["seconds"]
-    add("Seconds", f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training")
-    out.print(facts)
+    facts["Seconds"] = f"{seconds['reading']:.1f} reading, {seconds['training']:.1f} training"
+    print_facts(out, facts)
     out.print()
     if auto is not None:
         table = auto.rows()
@@ -159,10 +165,22 @@ def print_report(report: dict[str, Any], ranker: BaseRanker, json_file: Path | N
         )
     if result is not None or boosting is not None or auto is not None:
         rows.append([report["method"], *(f"{values['model']:.4f}" for values in report["metrics"].values())])
-    print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
+    if report["clicks"] is None:
+        print_columns(out, [f"{report['metric']}, {report['convention']}", *report["metrics"]], rows)
+    else:
+        say(
+            out,
+            "There are no metrics, because the labels are estimates. To estimate what the model would earn, "
+            "run `sinkprop evaluate --clicks` on a log that it was not trained on.",
+            "dim",
+        )
     for part, text in report["short_queries"].items():
         say(out, f"{part}: {text}", "dim")
-    if result is not None and "cross-validation" in result.validated_on and "validation" in report["metrics"]:
+    if (
+        result is not None
+        and "cross-validation" in result.validated_on
+        and report["data"]["vali"] is not None
+    ):
         # the models of the folds, each trained on most of these queries, are averaged
         say(out, "The model is trained on the validation queries, too; the criterion is of others.", "dim")
     say_written(out, report["model"], json_file)
