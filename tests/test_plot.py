@@ -17,7 +17,9 @@ from matplotlib.colors import to_rgba  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 from sinkprop.calibration import RankCalibration, calibration_report, reliability  # noqa: E402
+from sinkprop.clicks import CascadeModel, PositionBasedModel  # noqa: E402
 from sinkprop.plot import (  # noqa: E402
+    examination_curve,
     hinton,
     rank_distribution,
     reliability_diagram,
@@ -429,3 +431,67 @@ class TestReliabilityDiagram:
     def test_an_event_that_is_not_there(self, report):
         with pytest.raises(ValueError, match=r"^events must be some of top 1, .*; got 'top 2'\.$"):
             reliability_diagrams(report, ["top 2"])
+
+
+class TestExaminationCurve:
+    ESTIMATE = PositionBasedModel([1, 0.5, 0.25], interval=[[1, 0.4, 0.1], [1, 0.6, 0.4]])
+    TRUTH = PositionBasedModel([1, 0.6, 0.3, 0.2])
+
+    def test_one_model_is_one_line_with_its_interval(self):
+        drawn = examination_curve(self.ESTIMATE)
+        assert drawn.lines == (drawn.line,)
+        assert drawn.bands == (drawn.band,)
+        assert drawn.line.get_xydata().tolist() == [[1, 1], [2, 0.5], [3, 0.25]]
+        ends = {tuple(corner) for corner in drawn.band.get_paths()[0].vertices.tolist()}
+        assert ends == {(1, 1), (2, 0.4), (2, 0.6), (3, 0.1), (3, 0.4)}
+        assert drawn.ax.get_legend() is None
+        assert drawn.ax.get_ylim()[0] == 0
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+
+    def test_several_models_are_lines_of_different_colors_and_lengths_with_a_legend(self):
+        drawn = examination_curve({"estimate": self.ESTIMATE, "truth": self.TRUTH})
+        assert [line.get_ydata().tolist() for line in drawn.lines] == [[1, 0.5, 0.25], [1, 0.6, 0.3, 0.2]]
+        assert drawn.ax.lines[:] == list(drawn.lines)
+        assert [text.get_text() for text in drawn.ax.get_legend().get_texts()] == ["estimate", "truth"]
+        assert drawn.lines[0].get_color() != drawn.lines[1].get_color()
+        assert drawn.lines[0].get_marker() != drawn.lines[1].get_marker()
+        band, no_band = drawn.bands
+        assert no_band is None
+        np.testing.assert_allclose(band.get_facecolor()[0], to_rgba(drawn.lines[0].get_color(), 0.2))
+        assert drawn.ax.get_xticks().tolist() == [1, 2, 3, 4]
+        drawn.figure.canvas.draw()
+
+    def test_given_axes_and_interval(self):
+        figure = Figure()
+        ax = figure.subplots()
+        first = examination_curve(self.TRUTH, ax, label="truth")
+        bounds = [[1, 0.45, 0.2], [1, 0.55, 0.3]]
+        second = examination_curve(self.ESTIMATE, ax, label="estimate", interval=bounds)
+        assert first.ax is second.ax is ax
+        assert first.band is None
+        assert second.band.get_datalim(ax.transData).ymin == pytest.approx(0.2)
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["truth", "estimate"]
+
+    def test_many_positions_and_one(self):
+        many = examination_curve(PositionBasedModel(1 / np.arange(1, 101)))
+        assert many.line.get_marker() == ""
+        one = examination_curve({"one": PositionBasedModel([1.0]), "many": self.TRUTH})
+        assert one.line.get_ydata().tolist() == [1]
+        for drawn in (many, one):
+            drawn.figure.canvas.draw()
+
+    @pytest.mark.parametrize(
+        ("model", "arguments", "message"),
+        [
+            ([1, 0.5], {}, "click models; got an object of type list."),
+            ({}, {}, "click models; got an empty mapping."),
+            ({"a": TRUTH, "b": 1.0}, {}, "click models; got an object of type float."),
+            ({"a": TRUTH}, {"label": "b"}, "label is for one model."),
+            ({"a": TRUTH}, {"interval": [[1], [1]]}, "interval is for one model."),
+            (TRUTH, {"interval": [[1], [1]]}, "per position, (2, 4); got (2, 1)."),
+            (CascadeModel(), {}, "call CascadeModel.fit(log)"),
+        ],
+    )
+    def test_bad_arguments(self, model, arguments, message):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            examination_curve(model, **arguments)

@@ -35,6 +35,7 @@ _SCRIPTS = (
     "curves.js",
     "scores.js",
     "training.js",
+    "clicks.js",
     "queries.js",
     "weights.js",
     "calibration.js",

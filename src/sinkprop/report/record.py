@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import sinkprop
+from sinkprop.common.plain_data import plain_data
 from sinkprop.data.frames import load_frame
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
@@ -177,13 +178,27 @@ def models_report(
         tuple(str(method) for method, ranker in models.items() if is_ours("", ranker)),
         {name: {_FOLD: data}},
     )
-    return comparison_report(
+    report = comparison_report(
         comparison,
         title=f"{_models(len(models))} on {name}" if title is None else title,
         command=command,
         about={name: _ABOUT_MODELS if about is None else about},
         query_names=query_names,
     )
+    clicks = _clicks(models)
+    if clicks:
+        report["datasets"][0]["clicks"] = clicks
+    return report
+
+
+def _clicks(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Clicks that models were trained on, as {method: {fold: record}}, for models that were."""
+    found = {str(method): getattr(ranker, "clicks_", None) for method, ranker in models.items()}
+    return {
+        method: {_FOLD: plain_data(own, finite=True)}
+        for method, own in found.items()
+        if isinstance(own, Mapping)  # other libraries' estimators may have an attribute of this name
+    }
 
 
 def _as_queries(test: Any, models: Mapping[str, Any], **columns: Any) -> Queries:

@@ -6,6 +6,8 @@ const SECTIONS = [
   ["curves", "Curves", curves],
   ["scores", "Metrics", scores],
   ["training", "Training", training],
+  // only if a model was trained on clicks
+  ...(DATASETS.some((d) => d.clicks) ? [["clicks", "Clicks", clicks]] : []),
   ["queries", "Queries", queries],
   ["weights", "Features", weights],
   ["calibration", "Calibration", calibration],
