@@ -65,7 +65,7 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 }
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
-                   double* per_query, double* gradient) {
+                   double* per_query, double* gradient, double* residual) {
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
     const std::size_t width = settings.width();
@@ -76,6 +76,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
                 query.ideal = norms(query, workspace().terms.data());
             else if (normalize)
                 query.ideal = ideal(query.gains, query.n);
+            query.residual = note_residual(residual, q);
             if (query.ideal == 0) {
                 per_query[q] = 0;
                 for (std::size_t i = 0; i < query.n; ++i)
@@ -86,10 +87,13 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
         });
 }
 
-void project(const Batch& batch, const Settings& settings, int n_threads, double* out) {
-    each_query(batch, settings, n_threads,
-               [&](std::size_t, const Query& query, const Settings& s, const Plan& plan, double* scratch,
-                   const Kernels& kernels) { kernels.project(query, s, plan, scratch, out); });
+void project(const Batch& batch, const Settings& settings, int n_threads, double* out, double* residual) {
+    each_query(
+        batch, settings, n_threads,
+        [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
+            query.residual = note_residual(residual, q);
+            kernels.project(query, s, plan, scratch, out);
+        });
 }
 
 void listnet(const Batch& batch, int k, int n_threads, double* per_query, double* gradient) {

@@ -59,8 +59,9 @@ struct Batch {
 // per_query (Q,): expected gain of each query, divided by the query's ideal gain if `normalize`. A gain with terms has
 // the norms of its terms instead.
 // gradient (N, width): gradient of `factor` times the sum of these values with respect to the scores.
+// residual (Q,): for the limit of the normalization, the largest deviation of a row or column sum from 1; can be null
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
-                   double* gradient);
+                   double* gradient, double* residual = nullptr);
 
 // The loss of boosted trees: the negative of the expected gain, which is computed for several widths of the Laplace
 // kernel exp(-|difference of two scores| / width) and averaged over them. The loss's derivatives are averaged over all
@@ -80,11 +81,14 @@ struct TreeLoss {
 // of the query's weight times its value in per_query.
 // hessian (N,): curvature of each document (see TreeLoss) times its query's weight; `least` where this is below
 // `least`.
+// residual (Q,): as for expected_gain, the largest of all widths
 void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool normalize, const double* query_weight,
-                      float least, int n_threads, double* per_query, float* gradient, float* hessian);
+                      float least, int n_threads, double* per_query, float* gradient, float* hessian,
+                      double* residual = nullptr);
 
 // out (N, n_classes): out[j, c] = sum_k Pi[j, k] D[c, k], where Pi[j, k] is the probability that document j has rank k
-void project(const Batch&, const Settings&, int n_threads, double* out);
+// residual (Q,): as for expected_gain
+void project(const Batch&, const Settings&, int n_threads, double* out, double* residual = nullptr);
 
 // per_query (Q,): ListNet's loss of each query over the first k ranks. The loss compares two scores of each document:
 // `batch.scores` has the model's scores, and `batch.gains` the target's scores, which the model should reproduce.

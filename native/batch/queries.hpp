@@ -38,6 +38,13 @@ inline Workspace& workspace() {
     return *levels[NestedCall::depth()];
 }
 
+// Returns where the residual of query q is noted, and sets it to 0 there; null if `residual` is null
+inline double* note_residual(double* residual, std::size_t q) {
+    if (!residual) return nullptr;
+    residual[q] = 0;
+    return residual + q;
+}
+
 // Number of documents of the longest query
 inline std::size_t longest(const Batch& batch) {
     std::size_t n = 0;
@@ -115,7 +122,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             batch.stride,
             w.terms.data(),
             batch.n_terms,
-            products};
+            products,
+            nullptr};
 }
 
 // Calls work(q, query, workspace) for every query q of the batch. noise_of(q)(i) is added to the score of the i-th

@@ -97,7 +97,7 @@ TieSpace find_ties(const Query& query, Workspace& w) {
             spread[c * m + b] = size > 1 ? differences / (0.5 * count[b] * (count[b] - 1)) : 0;
         }
     }
-    return {{m, C, scores, count, first, gains, D, spread}, total, own, slope};
+    return {{m, C, scores, count, first, gains, D, spread, query.residual}, total, own, slope};
 }
 
 // Whether no order of the documents is better than another: all have the same gain or attributes. If there are several
@@ -138,7 +138,7 @@ void distribute(const Query& query, std::size_t n_attributes, const TieSpace& s)
 
 void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLoss& loss, bool normalize,
                       const double* query_weight, float least, int n_threads, double* per_query, float* gradient,
-                      float* hessian) {
+                      float* hessian, double* residual) {
     const Kernels& kernels = kernels_in_use();
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
@@ -149,6 +149,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
         else if (normalize)
             query.ideal = ideal(query.gains, query.n);
         per_query[q] = 0;
+        query.residual = note_residual(residual, q);
         if (query.ideal == 0 || query.n == 0) {
             for (std::size_t i = 0; i < query.n; ++i) {
                 gradient[query.rows[i]] = 0;

@@ -26,8 +26,11 @@ using Floats = Array<float, nb::ndim<1>>;
 using Rows = std::optional<Index>;
 using Classes = std::optional<Array<const std::int32_t, nb::ndim<1>>>;
 using Weights = std::optional<Vector>;
+using Residual = std::optional<Doubles>;
 
-sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon) {
+// If `tol` is above 0, the settings are those of the limit of the normalization, and half_steps is `max_iter`.
+sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon,
+                                 double tol = 0) {
     if (relaxation < 0 || relaxation > int(sinkprop::Relaxation::rank_binomial))
         throw std::invalid_argument("relaxation must be the number of a relaxation");
     if (half_steps < 0) throw std::invalid_argument("half_steps must be at least 0");
@@ -35,7 +38,9 @@ sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int h
     settings.relaxation = sinkprop::Relaxation(relaxation);
     settings.sigma = sigma;
     settings.exact = exact;
-    settings.half_steps = half_steps;
+    settings.half_steps = tol > 0 ? sinkprop::limit_half_steps : half_steps;
+    settings.tol = tol;
+    settings.max_iter = tol > 0 ? half_steps : 0;
     settings.epsilon = epsilon;
     settings.method = sinkprop::Method::automatic;
     return settings;
@@ -228,24 +233,25 @@ void sort_descending(const Vector& scores, Array<std::int64_t, nb::ndim<1>> orde
 
 void expected_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Vector& gains,
                    bool exponential, Classes classes, const Matrix& discounts, bool normalize, int relaxation,
-                   double sigma, bool exact, int half_steps, double epsilon, int n_threads, Doubles per_query,
-                   Array<double> gradient, std::optional<double> factor) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+                   double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
+                   Doubles per_query, Array<double> gradient, std::optional<double> factor, Residual residual) {
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     require_size("scores", scores.size(), gains.size() * settings.width());
     const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     require_size("per_query", per_query.size(), batch.n_queries);
+    if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
     nb::gil_scoped_release release;
     sinkprop::expected_gain(batch, settings, normalize, factor.value_or(1 / double(batch.n_queries)), n_threads,
-                            per_query.data(), gradient.data());
+                            per_query.data(), gradient.data(), data_or_null(residual));
 }
 
 void terms_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
                 const Matrix& table, const Matrix& discounts, const nb::list& functions, int relaxation, double sigma,
-                bool exact, int half_steps, double epsilon, int n_threads, Doubles per_query, Array<double> gradient,
-                std::optional<double> factor) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+                bool exact, int half_steps, double epsilon, double tol, int n_threads, Doubles per_query,
+                Array<double> gradient, std::optional<double> factor, Residual residual) {
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     if (settings.relaxation == sinkprop::Relaxation::rank_binomial)
         throw std::invalid_argument("rank_binomial takes no gain with terms");
     const std::size_t n = attributes.shape(1);
@@ -254,47 +260,52 @@ void terms_gain(const Array<const double>& scores, const Index& offsets, Rows ro
     const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
     require_groups(terms, batch);
     require_size("per_query", per_query.size(), batch.n_queries);
+    if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     if (gradient.ndim() != scores.ndim()) throw nb::type_error("gradient must have the shape of scores");
     nb::gil_scoped_release release;
     sinkprop::expected_gain(batch, settings, false, factor.value_or(1 / double(batch.n_queries)), n_threads,
-                            per_query.data(), gradient.data());
+                            per_query.data(), gradient.data(), data_or_null(residual));
 }
 
 void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
-             double sigma, bool exact, int half_steps, double epsilon, int n_threads, Array<double, nb::ndim<2>> out) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon);
+             double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
+             Array<double, nb::ndim<2>> out, Residual residual) {
+    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     const std::size_t n = scores.size() / settings.width();
     auto batch = make_batch(scores.data(), offsets, rows);
     add_discounts(batch, columns, require_rows(offsets, rows, n), "columns");
     require_size("out", out.size(), n * columns.shape(0));
+    if (residual) require_size("residual", residual->size(), batch.n_queries);
     nb::gil_scoped_release release;
-    sinkprop::project(batch, settings, n_threads, out.data());
+    sinkprop::project(batch, settings, n_threads, out.data(), data_or_null(residual));
 }
 
 void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, const Vector& gains, bool exponential,
                       Classes classes, const Matrix& discounts, bool normalize, const Vector& widths, double blend,
-                      double noise, std::uint64_t seed, int half_steps, double epsilon, Weights query_weight,
-                      float least, int n_threads, Doubles per_query, Floats gradient, Floats hessian) {
-    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
+                      double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
+                      Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient,
+                      Floats hessian, Residual residual) {
+    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
     require_size("scores", scores.size(), gains.size());
     // On a cluster, the queries of other processes are empty; the noise of a query depends on its number.
     const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts, true);
     require_size("per_query", per_query.size(), batch.n_queries);
+    if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     require_size("hessian", hessian.size(), scores.size());
     if (query_weight) require_size("query_weight", query_weight->size(), batch.n_queries);
     nb::gil_scoped_release release;
     sinkprop::tree_derivatives(batch, settings, loss, normalize, data_or_null(query_weight), least, n_threads,
-                               per_query.data(), gradient.data(), hessian.data());
+                               per_query.data(), gradient.data(), hessian.data(), data_or_null(residual));
 }
 
 void tree_terms(const Vector& scores, const Index& offsets, Rows rows, const Matrix& attributes, const Matrix& table,
                 const Matrix& discounts, const nb::list& functions, const Vector& widths, double blend, double noise,
-                std::uint64_t seed, int half_steps, double epsilon, Weights query_weight, float least, int n_threads,
-                Doubles per_query, Floats gradient, Floats hessian) {
-    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon);
+                std::uint64_t seed, int half_steps, double epsilon, double tol, Weights query_weight, float least,
+                int n_threads, Doubles per_query, Floats gradient, Floats hessian, Residual residual) {
+    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
     const std::size_t n = attributes.shape(1);
     require_size("scores", scores.size(), n);
@@ -302,12 +313,13 @@ void tree_terms(const Vector& scores, const Index& offsets, Rows rows, const Mat
     const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
     require_groups(terms, batch);
     require_size("per_query", per_query.size(), batch.n_queries);
+    if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
     require_size("hessian", hessian.size(), scores.size());
     if (query_weight) require_size("query_weight", query_weight->size(), batch.n_queries);
     nb::gil_scoped_release release;
     sinkprop::tree_derivatives(batch, settings, loss, false, data_or_null(query_weight), least, n_threads,
-                               per_query.data(), gradient.data(), hessian.data());
+                               per_query.data(), gradient.data(), hessian.data(), data_or_null(residual));
 }
 
 void listnet(const Vector& scores, const Index& offsets, Rows rows, const Vector& target, int k, int n_threads,
@@ -378,21 +390,25 @@ void bind_labels_and_queries(nb::module_& m) {
 void bind_objectives(nb::module_& m) {
     m.def("expected_gain", &expected_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a,
           nb::arg("classes").none(), "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a,
-          "epsilon"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
-          "factor"_a = nb::none());
+          "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
+          "factor"_a = nb::none(), nb::arg("residual").noconvert() = nb::none());
     m.def("terms_gain", &terms_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
-          "discounts"_a, "functions"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a,
-          "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none());
+          "discounts"_a, "functions"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a,
+          "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none(),
+          nb::arg("residual").noconvert() = nb::none());
     m.def("tree_terms", &tree_terms, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
           "discounts"_a, "functions"_a, "widths"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a,
-          nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
-          nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
+          "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
+          nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
+          nb::arg("residual").noconvert() = nb::none());
     m.def("project", &project, "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
-          "exact"_a, "half_steps"_a, "epsilon"_a, "n_threads"_a, nb::arg("out").noconvert());
+          "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("out").noconvert(),
+          nb::arg("residual").noconvert() = nb::none());
     m.def("tree_derivatives", &tree_derivatives, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a,
           "exponential"_a, nb::arg("classes").none(), "discounts"_a, "normalize"_a, "widths"_a, "blend"_a, "noise"_a,
-          "seed"_a, "half_steps"_a, "epsilon"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a,
-          nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert());
+          "seed"_a, "half_steps"_a, "epsilon"_a, "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a,
+          nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
+          nb::arg("residual").noconvert() = nb::none());
 }
 
 void bind_baseline_losses(nb::module_& m) {

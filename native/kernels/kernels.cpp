@@ -2,6 +2,7 @@
 #include "kernels.hpp"
 
 #include "cell_sums.hpp"
+#include "converged.hpp"
 #include "exponential_sums.hpp"
 #include "listnet.hpp"
 #include "matrix_sums.hpp"
@@ -51,6 +52,10 @@ int remembered(const Query& query, const Settings& s) {
     return s.half_steps + (query.n_products > 1 ? int(query.n_products - 1) : 0);
 }
 
+Normalization normalization(const Settings& s, double* residual) {
+    return {s.half_steps, s.epsilon, s.tol, s.max_iter, residual};
+}
+
 // Writes `factor` times the gradient with respect to the sorted scores to the query's rows of `gradient`. `slope` has
 // the gradient in the order of the operator's vectors, times the operator's unit.
 template <class Operator>
@@ -82,7 +87,7 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
     if (C > 1) {
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
     }
-    const double value = expected_gain(A, {g, D, classes, C}, s.half_steps, s.epsilon, scratch, slope);
+    const double value = expected_gain(A, {g, D, classes, C}, normalization(s, query.residual), scratch, slope);
     write_gradient(A, query, factor, slope, gradient);
     return value;
 }
@@ -91,7 +96,8 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
 template <class Operator>
 double smoothed_terms(const Operator& A, const Query& query, const Settings& s, double factor, double* space,
                       double* gradient) {
-    const double value = terms_gain(A, query, nullptr, s.half_steps, s.epsilon, space + A.size, space, nullptr);
+    const double value =
+        terms_gain(A, query, nullptr, normalization(s, query.residual), space + A.size, space, nullptr);
     write_gradient(A, query, factor, space, gradient);
     return value;
 }
@@ -101,7 +107,7 @@ void smoothed_project(const Operator& A, const Query& query, const Settings& s, 
     const std::size_t N = A.size, C = query.n_classes;
     double *D = space, *product = D + N, *result = product + N, *q = result + N;
     A.each_padding([&](std::size_t slot) SINKPROP_LAMBDA { D[slot] = 0; });
-    scale(A, s.half_steps, s.epsilon, q);
+    normalize(A, normalization(s, query.residual), q);
     for (std::size_t c = 0; c < C; ++c) {
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { D[slot] = query.discount(c)[i]; });
         project(A, D, s.half_steps, s.epsilon, q, product, result);
@@ -208,7 +214,8 @@ constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
 std::size_t partitioned_use(const Query& query, const Settings& s) {
     const std::size_t n = query.n, C = query.n_terms ? n : query.n_classes;
     const std::size_t terms = query.n_terms ? (3 * query.n_products + 1) * n + round_up(n, 2) : 0;
-    return round_up(terms, 8) + partitioned_arrays(n, C) + partitioned_scratch(n, s.half_steps, C, family(s));
+    return round_up(terms, 8) + partitioned_arrays(n, C) +
+           partitioned_scratch(n, normalization(s, nullptr), C, family(s));
 }
 
 Plan plan(const Query& query, const Settings& s) {
@@ -230,8 +237,9 @@ double partitioned_gain(const Query& query, const Settings& s, double factor, do
     for (std::size_t i = 0; i < n; ++i) g[i] = query.gains[i] / query.ideal;
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
-    const double value = partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, s.half_steps,
-                                          s.epsilon, space + partitioned_arrays(n, C), theta_bar);
+    const double value =
+        partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, normalization(s, query.residual),
+                         space + partitioned_arrays(n, C), theta_bar);
     for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
     return value;
 }
@@ -252,7 +260,7 @@ double partitioned_terms(const Query& query, const Settings& s, double factor, d
             const double* x = term.of_rows() ? term.discount(0) : query.gains + (term.first + c) * n;
             for (std::size_t i = 0; i < n; ++i) vectors[m * n + i] = x[i];
         }
-    partitioned_statistics(query.scores, n, family(s), vectors, query, s.half_steps, s.epsilon, scratch, S);
+    partitioned_statistics(query.scores, n, family(s), vectors, query, normalization(s, query.residual), scratch, S);
     for (std::size_t t = 0, m = 0; t < query.n_terms; m += query.terms[t++].products())
         value += evaluate(query.terms[t], query, S + m * n, S_bar + m * n, spare);
     for (std::size_t j = 0; j < n; ++j) {
@@ -267,7 +275,8 @@ double partitioned_terms(const Query& query, const Settings& s, double factor, d
                 for (std::size_t k = 0; k < n; ++k) row[k] += left[j] * right[k];
             }
     }
-    partitioned_gain(query.scores, n, family(s), g, D, n, classes, n, s.half_steps, s.epsilon, scratch, theta_bar);
+    partitioned_gain(query.scores, n, family(s), g, D, n, classes, n, normalization(s, query.residual), scratch,
+                     theta_bar);
     for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
     return value;
 }
@@ -277,8 +286,8 @@ void partitioned_project(const Query& query, const Settings& s, double* space, d
     double *D = space + n, *result = D + C * n;
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
-    partitioned_project(query.scores, n, family(s), D, n, C, s.half_steps, s.epsilon, space + partitioned_arrays(n, C),
-                        result);
+    partitioned_project(query.scores, n, family(s), D, n, C, normalization(s, query.residual),
+                        space + partitioned_arrays(n, C), result);
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t i = 0; i < n; ++i) out[query.rows[i] * C + c] = result[c * n + i];
 }
@@ -322,7 +331,7 @@ double tied_gain_by(const Sums& sums, const Ties& ties, const Settings& s, doubl
             g[c * N + slot] = ties.gains[c * n + i];
             D[c * N + slot] = ties.D[c * n + i];
         });
-    const double value = expected_gain(A, {g, D, nullptr, C}, s.half_steps, s.epsilon, slope + N, slope);
+    const double value = expected_gain(A, {g, D, nullptr, C}, normalization(s, ties.residual), slope + N, slope);
     factor /= A.unit;
     A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
         total[i] += factor * slope[slot];
@@ -364,7 +373,7 @@ double tied_terms_by(const Sums& sums, const Query& query, const Ties& ties, con
     double *slope = space + TiedSums<Sums>::scratch(ties.n, T, 0), *scratch = slope + A.size;
     double* parts = scratch + terms_scratch(A.size, query.n, s.half_steps, query.n_products);
     for (std::size_t j = 0; j < query.n; ++j) parts[j] = 0;
-    const double value = terms_gain(A, query, ties.first, s.half_steps, s.epsilon, scratch, slope, parts);
+    const double value = terms_gain(A, query, ties.first, normalization(s, ties.residual), scratch, slope, parts);
     factor /= A.unit;
     A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { total[i] += factor * slope[slot]; });
     for (std::size_t j = 0; j < query.n; ++j) own[j] += factor * parts[j];

@@ -12,12 +12,21 @@ enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta, r
 
 enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, dense };
 
+// Number of half iterations that stands for the limit of the normalization (converged.hpp): as after two half
+// iterations, there are one vector u and one vector v
+constexpr int limit_half_steps = 2;
+
 struct Settings {
     Relaxation relaxation;
     // width of the Gaussian or Laplace kernel; for rank_binomial, standard deviation of the noise of every score
     double sigma;
-    bool exact;      // whether sums with the Gaussian kernel use the accurate setting instead of the fast one
-    int half_steps;  // T = 2 n_iter, the number of half iterations of the Sinkhorn normalization
+    bool exact;  // whether sums with the Gaussian kernel use the accurate setting instead of the fast one
+    // T = 2 n_iter, the number of half iterations of the Sinkhorn normalization; limit_half_steps if `tol` is above 0
+    int half_steps;
+    // If `tol` is above 0, the limit of the normalization is computed: up to row and column sums that are at most `tol`
+    // from 1, with at most `max_iter` products.
+    double tol;
+    int max_iter;
     double epsilon;  // added to every entry of the matrix A that is normalized
     Method method;   // `automatic`, or the method that is used for every query that it can handle
     // Coefficients that cell_tables.hpp computes. cells: for polynomials of 16 terms if `exact`, otherwise of 12 terms.
@@ -75,6 +84,8 @@ struct Query {
     std::size_t n_classes, stride;
     const Term* terms;                // (n_terms,) terms of the gain; if n_terms is 0, the gain is rank-linear
     std::size_t n_terms, n_products;  // n_products: number of statistics of all terms
+    // If not null, where to note the largest deviation of a row or column sum of Pi from 1, for the limit
+    double* residual;
     const double* discount(std::size_t c) const { return D + present[c] * stride; }
 };
 
@@ -91,6 +102,7 @@ struct Ties {
     // (n_classes, n) for each class and tie: mean, over all pairs of the tie's ranks, of the upper rank's discount
     // minus the lower rank's
     const double* spread;
+    double* residual;  // as in Query
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs

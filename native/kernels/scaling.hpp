@@ -62,6 +62,7 @@
 //                           where x = v * D[c]; computes the slopes that ties.hpp describes
 #pragma once
 
+#include "kernels.hpp"
 #include "simd.hpp"
 
 namespace sinkprop {
@@ -102,6 +103,21 @@ SINKPROP_INLINE double multiply(const double* x, const double* y, std::size_t N,
     }
     return sum(total);
 }
+
+// A normalization of A + epsilon: T half iterations or, if `tol` is above 0, the limit. Then T is limit_half_steps, no
+// row or column sum of Pi may be farther than `tol` from 1, and `max_iter` limits the number of products that are
+// spent on it.
+struct Normalization {
+    int T;
+    double epsilon, tol;
+    int max_iter;
+    // If not null, this is raised to the largest deviation of a row or column sum from 1 that remains. Used only for
+    // the limit.
+    double* residual;
+    bool to_limit() const { return tol > 0; }
+    // Relative error that is allowed in the linear systems of the reverse pass
+    double linear_tol() const { return tol < 1e-13 ? 1e-14 : tol < 1e-5 ? 0.1 * tol : 1e-6; }
+};
 
 // Computes the scaling vectors q_0 .. q_T of T half iterations (see the top of this file) and writes them to q
 // (T + 1, size)
@@ -241,37 +257,6 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     A.apply_rev(p, 0, nullptr, [&](std::size_t i, Lanes, Lanes dk, Lanes, double*) SINKPROP_LAMBDA {
         (load(gradient, i) + load(q, i) * dk).store(gradient + i);
     });
-}
-
-// Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
-// `gradient`.
-//
-// The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
-// adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
-// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
-template <class Operator>
-inline double expected_gain(const Operator& A, const GainView& view, int T, double epsilon, double* scratch,
-                            double* SINKPROP_RESTRICT gradient) {
-    const std::size_t N = A.size;
-    double* q = scratch;
-    const Adjoints a(q + (T + 1) * N, N);
-    scale(A, T, epsilon, q);
-    const Factors pi(q, T, N);
-    for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
-    double value = 0;
-    for (std::size_t c = 0; c < view.n_classes; ++c) {
-        const double *d = view.D + c * N, *g = view.g;
-        if constexpr (has_ties<Operator>) {
-            g += c * N;
-        } else if (view.n_classes > 1) {
-            for (std::size_t i = 0; i < N; ++i) a.g_class[i] = view.classes[i] == std::int32_t(c) ? view.g[i] : 0;
-            g = a.g_class;
-        }
-        value += gain(A, c, g, d, T, epsilon, pi, a);
-        gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
-    }
-    if (T > 0) scale_rev(A, T, epsilon, q, a, gradient);
-    return value;
 }
 
 // Computes the product out = Pi x with the matrix of rank probabilities, which is u * ((A + epsilon) (v * x)). `q` must

@@ -8,8 +8,8 @@
 // E = u * ((A + epsilon) (v * e)), and its reverse pass one more.
 #pragma once
 
+#include "converged.hpp"
 #include "kernels.hpp"
-#include "scaling.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
@@ -173,15 +173,18 @@ constexpr std::size_t terms_scratch(std::size_t N, std::size_t n, int T, std::si
 // own part, which is added to own (n,), plus a share of the rest of its tie's sum; see ties.hpp. Otherwise `first` and
 // `own` are not used.
 template <class Operator>
-inline double terms_gain(const Operator& A, const Query& query, const std::size_t* first, int T, double epsilon,
-                         double* scratch, double* SINKPROP_RESTRICT gradient, double* own) {
+inline double terms_gain(const Operator& A, const Query& query, const std::size_t* first,
+                         const Normalization& normalization, double* scratch, double* SINKPROP_RESTRICT gradient,
+                         double* own) {
     const std::size_t N = A.size, n = query.n, M = query.n_products, stride = round_up(n, 8);
+    const int T = normalization.T;
+    const double epsilon = normalization.epsilon;
     double* q = scratch;
     const Adjoints a(q + (T + 1) * N, N);
     double *spreads = a.g_class, *slopes = spreads + N;
     double *known = slopes + N, *left = known + M * N, *product = left + M * N;
     double *S = product + M * N, *S_bar = S + M * stride, *spare = S_bar + M * stride;
-    scale(A, T, epsilon, q);
+    normalize(A, normalization, q);
     const Factors pi(q, T, N);
     for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
     for (std::size_t i = 0; i < N; i += W) Lanes::all(0).store(gradient + i);
@@ -244,7 +247,7 @@ inline double terms_gain(const Operator& A, const Query& query, const std::size_
             }
         }
     }
-    if (T > 0) scale_rev(A, T, epsilon, q, a, gradient);
+    normalize_rev(A, normalization, q, a, gradient);
     return value;
 }
 

@@ -12,6 +12,7 @@ from sinkprop.metrics.measures import Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranking import Ranking, ranking
 from sinkprop.objective.expected_gain import ExpectedGain, expected_gain
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
+from sinkprop.objective.normalization import Converged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ __all__ = [
     "AveragePrecision",
     "ColumnGain",
     "Convention",
+    "Converged",
     "DiversityQrels",
     "Evaluation",
     "ExpectedExposure",

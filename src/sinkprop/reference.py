@@ -278,7 +278,7 @@ def expected_value(
     gain: str | Gain,
     relaxation: Relaxation,
     *,
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
 ) -> complex:
     """Expected gain of one query, for the rank probabilities Pi that the scores give; see `gain_of_matrix`.
@@ -293,8 +293,8 @@ def expected_value(
         The gain, or its text form.
     relaxation : Relaxation
         The map h_J from scores to a matrix A, which the Sinkhorn iterations turn into rank probabilities Pi.
-    n_iter : float, default 5
-        Number i of Sinkhorn iterations.
+    n_iter : float, "converged" or Converged, default 5
+        Number i of Sinkhorn iterations, or their limit.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
 
@@ -318,7 +318,7 @@ def expected_gain(
     gain: str | Gain,
     relaxation: Relaxation,
     *,
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
 ) -> tuple[float, Floats]:
     """Expected gain of one query and its derivative with respect to the scores.
@@ -333,8 +333,8 @@ def expected_gain(
         The gain, or its text form.
     relaxation : Relaxation
         The map h_J from scores to a matrix A, which the Sinkhorn iterations turn into rank probabilities Pi.
-    n_iter : float, default 5
-        Number i of Sinkhorn iterations.
+    n_iter : float, "converged" or Converged, default 5
+        Number i of Sinkhorn iterations, or their limit.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
 

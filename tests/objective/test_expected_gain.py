@@ -691,7 +691,7 @@ def test_the_interpreter_lock_is_released() -> None:
         progress = 0
         for _ in range(20):  # one call is enough unless the machine is very busy
             before = ticks
-            _native.expected_gain(scores, *arguments, 0, 1e-3, True, 10, 1e-6, 1, per_query, gradient)
+            _native.expected_gain(scores, *arguments, 0, 1e-3, True, 10, 1e-6, 0.0, 1, per_query, gradient)
             progress = ticks - before
             if progress:
                 break
@@ -1176,6 +1176,7 @@ def native_call(per_query: np.ndarray, gradient: np.ndarray, scores: np.ndarray)
         True,
         10,
         1e-6,
+        0.0,
         1,
         per_query,
         gradient,

@@ -18,6 +18,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.gains.base import with_bound_arrays
 from sinkprop.objective.native_terms import NativeGains, native_gains, native_settings
+from sinkprop.objective.normalization import Iterations, warn_unconverged
 from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["Derivatives", "TreeLoss", "whole_of"]
@@ -58,8 +59,8 @@ class TreeLoss:
     seed : int, default 0
         Seed of the noise. The noise is a function of the seed, the scores and the order of the rows; no state
         is kept between rounds.
-    n_iter : float, default 2
-        Number of Sinkhorn iterations, whole or with a half, such as 2.5; see `expected_gain`.
+    n_iter : float, "converged" or Converged, default 2
+        Number of Sinkhorn iterations, whole or with a half, such as 2.5, or their limit; see `expected_gain`.
     epsilon : float, default 1e-6
         Number added to every entry of the matrix A, see `expected_gain`, before the Sinkhorn iterations.
 
@@ -75,7 +76,7 @@ class TreeLoss:
     blend: float = 0.5
     noise: float = 0.4
     seed: int = 0
-    n_iter: float = 2
+    n_iter: Iterations = 2
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -229,6 +230,7 @@ class Derivatives:
         if len(x) != n:
             raise ValueError(f"scores must have one value per row: {n} rows, but {len(x)} scores.")
         per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
+        residual = np.empty(len(self._factors)) if self._settings.tol else None
         plain = isinstance(self._gains, NativeGains)
         evaluate: Any = _native.tree_derivatives if plain else _native.tree_terms
         evaluate(
@@ -242,13 +244,17 @@ class Derivatives:
             seed=int(self.loss.seed) % 2**64,
             half_steps=self._settings.half_steps,
             epsilon=self._settings.epsilon,
+            tol=self._settings.tol,
             query_weight=self._factors,
             least=_LEAST,
             n_threads=threads(self.n_threads, n),
             per_query=per_query,
             gradient=gradient,
             hessian=hessian,
+            residual=residual,
         )
+        if residual is not None:
+            warn_unconverged(residual, self._settings.tol, stacklevel=3)
         if not (hessian.max() < math.inf and np.isfinite(gradient).all()):
             raise ValueError(
                 "the gain's derivatives are too large for the 32-bit numbers that boosters take; give a "

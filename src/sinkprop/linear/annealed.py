@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.arguments import half_steps, numbers, one_of, whole
+from sinkprop.common.arguments import numbers, one_of, whole
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Source
@@ -39,6 +39,7 @@ from sinkprop.linear.records import Annealing, FitResult, Stage
 from sinkprop.linear.tasks import LargestLabels
 from sinkprop.model_files import ModelFileError, read_model, saved_floats, write_model
 from sinkprop.objective.gains import as_gain
+from sinkprop.objective.normalization import Converged, as_iterations
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import (
     SmoothedIndicator,
@@ -218,7 +219,7 @@ class AnnealedRanker(BaseRanker):
             averaged=selection.rule == "average" or (selection.rule is None and self.averages),
             criterion_of=criterion_of,
             criterion=criterion,
-            n_iter=half_steps(self.n_iter) / 2,
+            n_iter=as_iterations(self.n_iter),
             epsilon=self.epsilon,
             max_iter=whole("max_iter", self.max_iter, 1),
             tol=float(self.tol),
@@ -280,6 +281,8 @@ class AnnealedRanker(BaseRanker):
             saved["relaxation"] = relaxation_record(self.relaxation_)
         if self.penalty is not None:
             saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
+        if isinstance(self.n_iter, Converged):
+            saved["n_iter"] = str(self.n_iter)
         saved["selection"] = selection_record(self.selection)
         if self.annealing is not None:
             saved["annealing"] = dataclasses.asdict(self.annealing)

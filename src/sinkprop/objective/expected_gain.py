@@ -24,6 +24,7 @@ from sinkprop.objective.native_terms import (
     native_gains,
     native_settings,
 )
+from sinkprop.objective.normalization import Iterations, warn_unconverged
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
 
 __all__ = ["ExpectedGain", "expected_gain"]
@@ -43,12 +44,16 @@ class ExpectedGain:
         Gradient d value / d scores, in the shape and row order of the scores.
     queries : array of shape (Q,)
         Query ids in order of first appearance.
+    residual : array of shape (Q,), or None
+        Largest deviation of a row or column sum of Pi from 1 in each query, if `n_iter` is the limit
+        ("converged"). None for a number of iterations. A query whose documents can gain nothing has 0.
     """
 
     value: float
     per_query: Floats
     gradient: Floats
     queries: NDArray[Any]
+    residual: Floats | None = None
 
 
 def expected_gain(
@@ -58,7 +63,7 @@ def expected_gain(
     *,
     gain: str | Gain = "ndcg",
     relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008 - a frozen value
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     sample_weight: ArrayLike | None = None,
     query_weight: ArrayLike | Mapping[Hashable, float] | None = None,
@@ -91,9 +96,11 @@ def expected_gain(
         is LETOR's, as in the paper: 1 at ranks 1 and 2, and 1/log2(rank) after.
     relaxation : str or Relaxation, default SmoothedIndicator()
         The map from scores to A, or its name: "gaussian", "laplace", "logit-logistic", "probit" or "beta".
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
         5.5, normalizes the columns once more at the end. 0.5 with `epsilon` 0 is the objective of SmoothRank.
+        "converged" takes the limit of the iterations, in which all rows and columns of Pi sum to 1, and its
+        exact gradient; `Converged` sets its tolerance.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     sample_weight : array of shape (N,), optional
@@ -150,13 +157,16 @@ def native_gain(
     groups = group_rows(qid, len(x))
     row_weights = None if sample_weight is None else as_sample_weight(sample_weight, len(x))
     query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
-    per_query, gradient = grouped_gain(x, y, groups, gain, settings, row_weights, n_threads, power=power)
+    residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
+    per_query, gradient = grouped_gain(
+        x, y, groups, gain, settings, row_weights, n_threads, power=power, residual=residual
+    )
     if query_weights is not None:
         shares = query_weights / math.fsum(query_weights)
         scale_queries(gradient, shares * len(shares), groups)
-        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries)
+        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries, residual)
     # fsum is exact, so the mean does not depend on how NumPy splits a sum
-    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries)
+    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries, residual)
 
 
 def grouped_gain(
@@ -170,15 +180,19 @@ def grouped_gain(
     *,
     power: int = 1,
     factor: float | None = None,
+    residual: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the expected gain (Q,) of each query, and the gradient with respect to the scores x.
 
     The gradient is that of the mean over the queries or, if `factor` is given, of `factor` times their sum.
     The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must
-    still be valid for the gain. `power` is as in `native_gain`.
+    still be valid for the gain. `power` is as in `native_gain`. For the limit of the normalization, the
+    `ExpectedGain.residual` of each query is written to `residual` (Q,), if it is given.
     """
     prepared = native_gains(gain, y, groups, row_weights)
-    return prepared_gain(x, groups, prepared, settings, n_threads, power=power, factor=factor)
+    return prepared_gain(
+        x, groups, prepared, settings, n_threads, power=power, factor=factor, residual=residual
+    )
 
 
 def prepared_gain(
@@ -190,6 +204,7 @@ def prepared_gain(
     *,
     power: int = 1,
     factor: float | None = None,
+    residual: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Compute `grouped_gain` for a gain that `native_gains` has converted, which can be used many times."""
     covered = groups.offsets[-1] == len(x)
@@ -197,7 +212,15 @@ def prepared_gain(
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
     # The arguments are passed by position: passing them by name would double the time of a small query.
-    evaluate(x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor)
+    if not settings.tol:
+        evaluate(x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor)
+        return per_query, gradient
+    if residual is None:
+        residual = np.empty_like(per_query)
+    evaluate(
+        x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor, residual
+    )
+    warn_unconverged(residual, settings.tol, stacklevel=4)
     return per_query, gradient
 
 

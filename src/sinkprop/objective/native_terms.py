@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.arguments import half_steps
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.objective.gains import Gain, RankLinearGain, Term
 from sinkprop.objective.gains.base import label_column
+from sinkprop.objective.normalization import Converged, Iterations, as_iterations
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = ["NativeGains", "NativeSettings", "NativeTerms", "native_gains", "native_settings"]
@@ -30,8 +30,11 @@ class NativeSettings(NamedTuple):
     relaxation  Number of the relaxation in native/kernels/kernels.hpp.
     sigma       Smoothing width; 1 for partitioned measures.
     exact       Whether sums over the Gaussian kernel are computed with the accuracy "exact", not "fast".
-    half_steps  Number of normalizations, alternately of columns and rows.
+    half_steps  Number of normalizations, alternately of columns and rows; if `tol` is above 0, the largest
+                number of products or iterations.
     epsilon     Constant added to every entry of A, the matrix that the relaxation makes from the scores.
+    tol         Largest deviation of a row or column sum from 1 in the limit of the normalizations; 0 for the
+                given number of normalizations.
     """
 
     relaxation: int
@@ -39,6 +42,7 @@ class NativeSettings(NamedTuple):
     exact: bool
     half_steps: int
     epsilon: float
+    tol: float = 0.0
 
 
 class NativeGains(NamedTuple):
@@ -74,10 +78,11 @@ class NativeTerms(NamedTuple):
     functions: list[Any]
 
 
-def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> NativeSettings:
+def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
     """Convert a relaxation and the settings of the Sinkhorn iterations to native arguments.
 
-    `n_iter` is the number of iterations, and `epsilon` is added to every entry of the matrix before them.
+    `n_iter` is the number of iterations, or their limit, and `epsilon` is added to every entry of the matrix
+    before them.
     Raises a TypeError or ValueError if an argument is invalid.
     """
     if isinstance(relaxation, SmoothedIndicator):
@@ -94,7 +99,10 @@ def native_settings(relaxation: Relaxation, n_iter: float, epsilon: float) -> Na
     # added, are at most 1.
     if epsilon > 1e100:
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
-    return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))
+    n_iter = as_iterations(n_iter)
+    if isinstance(n_iter, Converged):
+        return NativeSettings(code, sigma, exact, n_iter.max_iter, float(epsilon), n_iter.tol)
+    return NativeSettings(code, sigma, exact, int(2 * n_iter), float(epsilon))
 
 
 def native_gains(

@@ -14,6 +14,7 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.native_terms import NativeSettings, native_settings
+from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.permutation import choose_permutation
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, as_relaxation
 
@@ -32,7 +33,7 @@ def expected_ranks(
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
     relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
@@ -50,9 +51,10 @@ def expected_ranks(
     relaxation : str or Relaxation, default SmoothedIndicator()
         The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
         "gaussian", "laplace", "logit-logistic", "probit" or "beta".
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
-        5.5, normalizes the columns once more at the end.
+        5.5, normalizes the columns once more at the end. "converged" takes the limit, in which rows and
+        columns sum to 1.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     n_threads : int, optional
@@ -83,7 +85,7 @@ def top_k_probability(
     qid: ArrayLike | Sequence[Hashable] | None = None,
     *,
     relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     n_threads: int | None = None,
 ) -> Floats:
@@ -104,9 +106,10 @@ def top_k_probability(
     relaxation : str or Relaxation, default SmoothedIndicator()
         The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
         "gaussian", "laplace", "logit-logistic", "probit" or "beta".
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
-        5.5, normalizes the columns once more at the end.
+        5.5, normalizes the columns once more at the end. "converged" takes the limit, in which rows and
+        columns sum to 1.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
     n_threads : int, optional
@@ -137,7 +140,7 @@ def doubly_stochastic(
     *,
     ranks: ArrayLike | None = None,
     relaxation: str | Relaxation = SmoothedIndicator(),  # noqa: B008
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
 ) -> Floats:
     """Matrix Pi of rank probabilities of one query.
@@ -152,9 +155,10 @@ def doubly_stochastic(
     relaxation : str or Relaxation, default SmoothedIndicator()
         The map from scores to a matrix A, which the Sinkhorn iterations turn into Pi, or the name of the map:
         "gaussian", "laplace", "logit-logistic", "probit" or "beta".
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations; each normalizes columns, then rows. An extra half iteration, such as
-        5.5, normalizes the columns once more at the end.
+        5.5, normalizes the columns once more at the end. "converged" takes the limit, in which rows and
+        columns sum to 1.
     epsilon : float, default 1e-6
         Constant added to every entry of A.
 
@@ -163,7 +167,7 @@ def doubly_stochastic(
     array of shape (n, n), or (n, len(ranks)) with `ranks`
         Pi[j, k - 1] is the probability that document j, in input order, is at rank k. After whole iterations
         rows sum to 1 and columns to about 1; after an extra half iteration, columns sum to 1 and rows to
-        about 1.
+        about 1; in the limit both sum to 1.
 
     Examples
     --------
@@ -183,6 +187,8 @@ def doubly_stochastic(
         if isinstance(relaxation, PartitionedMeasure):
             x = x.clip(*relaxation.limits)
         # a difference of two distribution functions can round to just below 0
+        elif settings.tol:
+            return _as_probabilities(projected(x, group_rows(None, n), np.eye(n), settings, 1), n_iter)
         return sinkhorn(np.maximum(pre_sinkhorn(x, relaxation), 0), n_iter, epsilon=epsilon)
     chosen = chosen_ranks(ranks, n)
     columns = np.zeros((len(chosen), n))
@@ -201,13 +207,12 @@ def chosen_ranks(ranks: ArrayLike, n: int) -> NDArray[Any]:
     return chosen
 
 
-def _as_probabilities(p: Floats, n_iter: float) -> Floats:
+def _as_probabilities(p: Floats, n_iter: Iterations) -> Floats:
     """Return p, with values below 0 set to 0 and, if rows were normalized last, values above 1 set to 1.
 
     Only rounding errors can produce such values.
     """
-    rows_last = n_iter > 0 and n_iter == int(n_iter)
-    return p.clip(0, 1 if rows_last else None)
+    return p.clip(0, 1 if rows_sum_to_one(n_iter) else None)
 
 
 def projected(
@@ -223,12 +228,16 @@ def projected(
     holds one number per rank.
     """
     out = np.empty((len(x), len(columns)))
-    _native.project(x, groups.offsets, groups.rows, columns, *settings, threads(n_threads, len(x)), out)
+    residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
+    n_threads = threads(n_threads, len(x))
+    _native.project(x, groups.offsets, groups.rows, columns, *settings, n_threads, out, residual)
+    if residual is not None:
+        warn_unconverged(residual, settings.tol, stacklevel=3)
     return out
 
 
 def partitioned_ranks(
-    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: float, epsilon: float, top: int
+    theta: Floats, groups: Groups, relaxation: Relaxation, *, n_iter: Iterations, epsilon: float, top: int
 ) -> Integers:
     """Ranks (N,) of documents with the parameters theta of a partitioned measure.
 
