@@ -34,10 +34,12 @@ def expected_gain(
     exact: bool,
     half_steps: int,
     epsilon: float,
+    tol: float,
     n_threads: int,
     per_query: Floats,
     gradient: Floats,
     factor: float | None = None,
+    residual: Floats | None = None,
 ) -> None: ...
 def terms_gain(
     scores: Floats,
@@ -52,10 +54,12 @@ def terms_gain(
     exact: bool,
     half_steps: int,
     epsilon: float,
+    tol: float,
     n_threads: int,
     per_query: Floats,
     gradient: Floats,
     factor: float | None = None,
+    residual: Floats | None = None,
 ) -> None: ...
 def row_scores(X: NDArray[Any], V: Floats, out: Floats) -> None: ...
 def add_products(X: NDArray[Any], g: Floats, offsets: Index, scale: Floats, words: Index) -> bool: ...
@@ -70,8 +74,10 @@ def project(
     exact: bool,
     half_steps: int,
     epsilon: float,
+    tol: float,
     n_threads: int,
     out: Floats,
+    residual: Floats | None = None,
 ) -> None: ...
 def listnet(
     scores: Floats,
@@ -119,12 +125,14 @@ def tree_derivatives(
     seed: int,
     half_steps: int,
     epsilon: float,
+    tol: float,
     query_weight: Floats | None,
     least: float,
     n_threads: int,
     per_query: Floats,
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],
+    residual: Floats | None = None,
 ) -> None: ...
 def tree_terms(
     scores: Floats,
@@ -140,12 +148,14 @@ def tree_terms(
     seed: int,
     half_steps: int,
     epsilon: float,
+    tol: float,
     query_weight: Floats | None,
     least: float,
     n_threads: int,
     per_query: Floats,
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],
+    residual: Floats | None = None,
 ) -> None: ...
 def use_method(name: str) -> None: ...
 def instruction_sets() -> list[str]: ...

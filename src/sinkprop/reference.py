@@ -22,12 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sinkprop.common.arguments import half_steps, one_of
+from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import group_rows
 from sinkprop.objective.gains import Gain, RankLinearGain, Term, as_gain
 from sinkprop.objective.gains.base import with_bound_arrays
+from sinkprop.objective.normalization import Converged, Iterations, as_iterations
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
 
 __all__ = [
     "column_normalize",
@@ -436,18 +438,20 @@ def column_normalize_rev(A: Array, Y_bar: Array) -> Array:
     return A_bar
 
 
-def sinkhorn(A: Array, n_iter: float) -> Array:
+def sinkhorn(A: Array, n_iter: Iterations) -> Array:
     """Incomplete Sinkhorn normalization Z^i(A) = T_R(T_C(Z^(i-1)(A))) with Z^0(A) = A.
 
-    T_C divides every column by its sum, and T_R every row.
+    T_C divides every column by its sum, and T_R every row. The limit is the matrix diag(u) A diag(v) whose
+    rows and columns sum to 1.
 
     Parameters
     ----------
     A : array of shape (n, n)
         Nonnegative matrix whose row and column sums are above 0.
-    n_iter : float
+    n_iter : float, "converged" or Converged
         Number i of iterations: columns first, then rows. An extra half iteration, such as 5.5, normalizes the
-        columns once more at the end; 0.5 is SmoothRank's normalization.
+        columns once more at the end; 0.5 is SmoothRank's normalization. "converged" is the limit, which a
+        positive matrix has.
 
     Returns
     -------
@@ -460,22 +464,28 @@ def sinkhorn(A: Array, n_iter: float) -> Array:
     array([[0.634, 0.366],
            [0.366, 0.634]])
     """
-    for t in range(half_steps(n_iter)):
+    n_iter = as_iterations(n_iter)
+    if isinstance(n_iter, Converged):
+        return _limit(A, n_iter)
+    for t in range(int(2 * n_iter)):
         A = row_normalize(A) if t % 2 else column_normalize(A)
     return A
 
 
-def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
+def sinkhorn_rev(A: Array, n_iter: Iterations, Pi_bar: Array) -> Array:
     """Reverse pass of i Sinkhorn iterations Pi = Z^i(A): the derivative A_bar from Pi_bar.
 
-    This is the paper's SinkProp: it goes back through every intermediate matrix.
+    This is the paper's SinkProp: it goes back through every intermediate matrix. For the limit, it is the
+    derivative of the implicit function: with a and b the row and column sums of Pi_bar * Pi, ::
+
+        A_bar[j, k] = u_j v_k (Pi_bar[j, k] - alpha_j - beta_k),  alpha + Pi beta = a,  Pi' alpha + beta = b
 
     Parameters
     ----------
     A : array of shape (n, n)
         Input of the forward pass.
-    n_iter : float
-        Number i of iterations.
+    n_iter : float, "converged" or Converged
+        Number i of iterations, or their limit.
     Pi_bar : array of shape (n, n)
         Derivative of the expected gain with respect to Pi.
 
@@ -484,8 +494,16 @@ def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
     array of shape (n, n)
         A_bar, the derivative with respect to A.
     """
+    n_iter = as_iterations(n_iter)
+    if isinstance(n_iter, Converged):
+        Pi = _limit(A, n_iter)
+        solution = _solved(Pi, np.concatenate([(Pi_bar * Pi).sum(axis=1), (Pi_bar * Pi).sum(axis=0)]))
+        # Pi / A is u v'; where A is 0, Pi does not change with the other entries
+        ratio = np.divide(Pi, A, out=np.zeros_like(Pi), where=A != 0)
+        limit_bar: Array = ratio * (Pi_bar - solution[: len(A), None] - solution[len(A) :])
+        return limit_bar
     inputs = []
-    for t in range(half_steps(n_iter)):
+    for t in range(int(2 * n_iter)):
         inputs.append(A)
         A = row_normalize(A) if t % 2 else column_normalize(A)
     A_bar = Pi_bar
@@ -493,6 +511,26 @@ def sinkhorn_rev(A: Array, n_iter: float, Pi_bar: Array) -> Array:
         A = inputs.pop()
         A_bar = row_normalize_rev(A, A_bar) if len(inputs) % 2 else column_normalize_rev(A, A_bar)
     return A_bar
+
+
+def _limit(A: Array, settings: Converged) -> Array:
+    """Return the limit of the Sinkhorn iterations.
+
+    After the real part of A, one Newton step gives the imaginary part to first order, for a complex step.
+    """
+    limit = sinkhorn_limit(A.real, tol=settings.tol, max_iter=max(settings.max_iter, 10_000))
+    Pi = np.exp(limit.log_u[:, None] + limit.log_v) * A
+    excess = np.concatenate([Pi.sum(axis=1), Pi.sum(axis=0)]) - 1
+    step = _solved(Pi.real, excess)
+    result: Array = Pi * (1 - step[: len(A), None] - step[len(A) :])
+    return result
+
+
+def _solved(Pi: Array, b: Array) -> Array:
+    """Solve the system [[1, Pi], [Pi', 1]] x = b, of which the solution is determined up to a constant."""
+    eye = np.eye(len(Pi))
+    x: Array = np.linalg.lstsq(np.block([[eye, Pi], [Pi.T, eye]]), b, rcond=1e-13)[0]
+    return x
 
 
 def _sums(A: Array, axis: int, what: str) -> Array:

@@ -42,6 +42,7 @@ from sinkprop.data.queries import Queries
 from sinkprop.gbdt.parameters import DEFAULTS, EFFORTS
 from sinkprop.metrics.measures import parse_metric, parse_metrics
 from sinkprop.objective.gains import parse_gain
+from sinkprop.objective.normalization import as_iterations
 
 if TYPE_CHECKING:
     from sinkprop.estimator.base import BaseRanker
@@ -55,7 +56,7 @@ _OPTIONS_OF = {
     **dict.fromkeys(("relaxation", "penalty", "resample", "checkpoint"), ("sinkprop",)),
     **dict.fromkeys(("gain", "criterion", "seed", "threads"), ("sinkprop", "boosted", "auto")),
     "selection": ("sinkprop", "auto"),
-    "cluster": ("sinkprop", "boosted"),
+    **dict.fromkeys(("cluster", "n_iter"), ("sinkprop", "boosted")),
     "time_budget": ("auto",),
     **dict.fromkeys(("trees", "leaves", "rate", "effort"), ("boosted",)),
     **dict.fromkeys(("normalization", "missing"), ("sinkprop", "regression")),
@@ -69,6 +70,23 @@ def _penalty(text: str) -> float:
     if not 0 <= float(text) < math.inf:
         raise ValueError(text)
     return float(text)
+
+
+def _parse_iterations(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> float | str | None:
+    """Return the value of --n-iter: a number of iterations, or the text form of their limit."""
+    if text is None:
+        return None
+    try:
+        n_iter: float | str = float(text)
+    except ValueError:
+        n_iter = text
+    try:
+        as_iterations(n_iter)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return n_iter
 
 
 def _parse_cluster(context: click.Context, option: click.Parameter, text: str | None) -> str | int | None:
@@ -125,6 +143,13 @@ def _parse_cluster(context: click.Context, option: click.Parameter, text: str | 
     help="How scores become rank probabilities. gaussian and laplace are kernels that smooth one score per "
     "document. The others are distributions of a document's rank, with two scores per document as their "
     "parameters.  [default: gaussian]",
+)
+@click.option(
+    "--n-iter",
+    metavar="N",
+    callback=_parse_iterations,
+    help="Number of Sinkhorn iterations, or 'converged' for their limit, in which the probabilities of every "
+    "document and of every rank sum to 1.  [default: 5, or 2 for boosted]",
 )
 @click.option(
     "--penalty",
@@ -365,14 +390,14 @@ def new_ranker(
 
         names = {
             "gain": "gain", "trees": "n_estimators", "leaves": "num_leaves", "rate": "learning_rate",
-            "effort": "effort",
+            "effort": "effort", "n_iter": "n_iter",
         }  # fmt: skip
-        given = {name: options[option] for option, name in names.items() if options[option] is not None}
+        given = {name: options[option] for option, name in names.items() if options.get(option) is not None}
         return BoostedRanker(criterion=options["criterion"], **given, **of_the_fit, **shared)
     from sinkprop.estimator.selection import Selection
     from sinkprop.linear.ranker import SinkPropRanker
 
-    given = {} if options["penalty"] is None else {"penalty": options["penalty"]}
+    given = {name: options[name] for name in ("penalty", "n_iter") if options.get(name) is not None}
     return SinkPropRanker(
         options["gain"] or "ndcg",
         options["relaxation"],

@@ -330,7 +330,8 @@ def distribution_of(ranker: Any) -> dict[str, Any] | None:
     `Details` describes the keys under `distribution`. None means that the ranker has no rank distributions.
     """
     relaxation = getattr(ranker, "relaxation_", None)
-    settings = {"n_iter": getattr(ranker, "n_iter", None), "epsilon": getattr(ranker, "epsilon", None)}
+    n_iter = getattr(ranker, "n_iter", None)
+    settings = {"n_iter": plain_data(n_iter), "epsilon": getattr(ranker, "epsilon", None)}
     if isinstance(relaxation, SmoothedIndicator):
         return {"kernel": relaxation.kernel, "sigma": float(relaxation.sigma), **settings}
     if isinstance(relaxation, PartitionedMeasure):

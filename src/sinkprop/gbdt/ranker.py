@@ -40,6 +40,7 @@ from sinkprop.gbdt.parameters import (
 )
 from sinkprop.gbdt.threads import watching_time
 from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.normalization import Iterations
 
 __all__ = ["BoostedRanker"]
 
@@ -71,8 +72,8 @@ class BoostedRanker(FittedTrees):
         Share of the query's mean in a document's curvature, from 0 to 1. See `TreeLoss`.
     noise : float, default 0.4
         Standard deviation of the noise that is added to the scores before each tree. See `TreeLoss`.
-    n_iter : float, default 2
-        Number of Sinkhorn iterations (not of trees).
+    n_iter : float, "converged" or Converged, default 2
+        Number of Sinkhorn iterations (not of trees), or their limit. See `TreeLoss`.
     epsilon : float, default 1e-6
         Number added to every entry of the matrix A, see `expected_gain`, before the Sinkhorn iterations.
     effort : {"fast", "default", "best"}, default "default"
@@ -202,7 +203,7 @@ class BoostedRanker(FittedTrees):
         widths: float | Sequence[float] = TreeLoss.widths,
         blend: float = TreeLoss.blend,
         noise: float = TreeLoss.noise,
-        n_iter: float = TreeLoss.n_iter,
+        n_iter: Iterations = TreeLoss.n_iter,
         epsilon: float = TreeLoss.epsilon,
         effort: str = "default",
         n_boosters: int | None = None,

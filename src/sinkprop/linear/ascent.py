@@ -19,6 +19,7 @@ from sinkprop.linear.problem import unscaled
 from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Point, Spread, Squares, Sums
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import native_settings
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = ["Evaluation", "Moments", "Objective", "Path", "moments_of", "regressions", "scorer", "spreads"]
@@ -322,7 +323,7 @@ class Evaluation:
     """
 
     gain: Gain
-    n_iter: float
+    n_iter: Iterations
     epsilon: float
     resample: int
     seed: int

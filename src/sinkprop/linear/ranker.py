@@ -11,6 +11,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.linear.annealed import AnnealedRanker
 from sinkprop.linear.records import Annealing, Stage
 from sinkprop.objective.gains import Gain
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation
 
 __all__ = ["SinkPropRanker"]
@@ -56,9 +57,10 @@ class SinkPropRanker(AnnealedRanker):
     resample : int, default 0
         Number of copies of each training query, with documents drawn at random with replacement. The paper
         uses 20; 0 trains on the queries themselves.
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations. Each normalizes the columns, then the rows. With an extra half
-        iteration, such as 5.5, the columns are normalized once more at the end.
+        iteration, such as 5.5, the columns are normalized once more at the end. "converged" takes the limit
+        of the iterations, and its gradient.
     epsilon : float, default 1e-6
         Constant added to every entry of the matrix (documents by ranks) before Sinkhorn normalization.
     max_iter : int, default 10
@@ -135,7 +137,7 @@ class SinkPropRanker(AnnealedRanker):
         normalization: str = "standard",
         missing: str = "indicator",
         resample: int = 0,
-        n_iter: float = 5,
+        n_iter: Iterations = 5,
         epsilon: float = 1e-6,
         max_iter: int = 10,
         tol: float = 1e-6,

@@ -45,6 +45,7 @@ from sinkprop.linear.records import FitResult, Stage
 from sinkprop.linear.tasks import Assess, Assessed, Extent, Linear, Score
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, score_weights
 
 __all__ = ["Finished", "Recipe", "ResumeError", "Trained", "train"]
@@ -73,7 +74,7 @@ class Recipe:
     averaged: bool
     criterion_of: Criterion
     criterion: str
-    n_iter: float = 5
+    n_iter: Iterations = 5
     epsilon: float = 1e-6
     max_iter: int = 20
     tol: float = 1e-9

@@ -32,6 +32,7 @@ from sinkprop.linear.resampling import gathered, resampled
 from sinkprop.objective.expected_gain import prepared_gain, scale_queries
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import NativeGains, NativeSettings, NativeTerms, native_gains
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation
 
@@ -445,7 +446,7 @@ class Assess:
     scorers: Mapping[int, Linear]
     training: tuple[int, Linear] | None
     relaxation: Relaxation
-    n_iter: float
+    n_iter: Iterations
     epsilon: float
     top: int
     exponent: int

@@ -88,8 +88,8 @@ def warn_unconverged(residual: Floats, tol: float, *, stacklevel: int = 2) -> No
         worst = residual[failed].max() if np.isfinite(residual[failed]).all() else np.nan
         warnings.warn(
             f"The Sinkhorn normalization did not converge for {failed.sum()} of {failed.size} queries: a row "
-            f"or column sum is {worst:.1e} from 1, more than tol={tol:g}. Raise max_iter, tol, epsilon or the "
-            "width of the relaxation.",
+            f"or column sum is {worst:.1e} from 1, more than tol={tol:g}. Raise max_iter, tol, epsilon or "
+            "the width of the relaxation.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sinkprop.common.arguments import half_steps, number
 from sinkprop.common.types import Floats
+from sinkprop.objective.normalization import Converged, Iterations, as_iterations, warn_unconverged
 
 __all__ = ["sinkhorn", "sinkhorn_vjp"]
 
@@ -31,16 +32,17 @@ __all__ = ["sinkhorn", "sinkhorn_vjp"]
 LARGE = 1e100
 
 
-def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Floats:
+def sinkhorn(A: npt.ArrayLike, n_iter: Iterations = 5, *, epsilon: float = 0.0) -> Floats:
     """Incomplete Sinkhorn normalization Z^n_iter(A + epsilon): columns first, then rows, `n_iter` times.
 
     Parameters
     ----------
     A : array of shape (n, n)
         Finite and nonnegative, of any magnitude; with `epsilon` 0, no row or column may be all zeros.
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of iterations. An extra half iteration, such as 5.5, normalizes the columns once more at the
-        end. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only.
+        end. 0 gives a copy of ``A + epsilon``; 0.5 normalizes columns only. "converged" gives the matrix of
+        `sinkhorn_limit`; if A has no such limit, a ValueError is raised.
     epsilon : float, default 0.0
         Constant added to every entry of A first.
 
@@ -56,7 +58,10 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
     array([[0.4       , 0.6       ],
            [0.66666667, 0.33333333]])
     """
-    B, T = _checked(A, n_iter, epsilon)
+    n_iter = as_iterations(n_iter)
+    B, T = _checked(A, 1 if isinstance(n_iter, Converged) else n_iter, epsilon)
+    if isinstance(n_iter, Converged):
+        return _limit_of(B, n_iter)[0]
     if T == 0:
         return B
     try:
@@ -74,7 +79,7 @@ def sinkhorn(A: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0) -> Fl
 
 
 def sinkhorn_vjp(
-    A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: float = 5, *, epsilon: float = 0.0
+    A: npt.ArrayLike, cotangent: npt.ArrayLike, n_iter: Iterations = 5, *, epsilon: float = 0.0
 ) -> Floats:
     """Gradient of ``sum(cotangent * sinkhorn(A, n_iter, epsilon=epsilon))`` with respect to A.
 
@@ -88,8 +93,8 @@ def sinkhorn_vjp(
         defined.
     cotangent : array of shape (n, n)
         Finite weights of the entries of the result.
-    n_iter : float, default 5
-        Number of iterations, as for `sinkhorn`.
+    n_iter : float, "converged" or Converged, default 5
+        Number of iterations, as for `sinkhorn`. "converged" gives the gradient of the limit.
     epsilon : float, default 0.0
         Constant added to every entry of A first.
 
@@ -107,8 +112,11 @@ def sinkhorn_vjp(
     array([[0., 0.],
            [0., 0.]])
     """
-    B, T = _checked(A, n_iter, epsilon)
+    n_iter = as_iterations(n_iter)
+    B, T = _checked(A, 1 if isinstance(n_iter, Converged) else n_iter, epsilon)
     C = _checked_cotangent(cotangent, B.shape)
+    if isinstance(n_iter, Converged):
+        return _limit_vjp(B, C, n_iter)
     if T == 0:
         return C
     # The gradient is linear in the cotangent. So the cotangent is divided by its largest entry, which keeps
@@ -126,6 +134,37 @@ def sinkhorn_vjp(
             return _log_scalings_rev(log_B, C, log_q, math.log(scale))
     with np.errstate(over="ignore", under="ignore"):
         return _scalings_rev(B, C, q) * scale
+
+
+def _limit_of(A: Floats, settings: Converged) -> tuple[Floats, Floats, Floats]:
+    """Return the limit of the Sinkhorn iterations and the logarithms of its scaling vectors u and v.
+
+    Warns if the limit is not reached within the tolerance; raises a ValueError if there is none.
+    """
+    from sinkprop.objective.sinkhorn_limit import SinkhornStatus, sinkhorn_limit
+
+    limit = sinkhorn_limit(A, tol=settings.tol, max_iter=settings.max_iter)
+    if limit.status is SinkhornStatus.NO_SUPPORT:
+        raise ValueError(limit.message)
+    warn_unconverged(np.array([max(limit.row_error, limit.column_error)]), settings.tol, stacklevel=3)
+    return limit.matrix, limit.log_u, limit.log_v
+
+
+def _limit_vjp(A: Floats, C: Floats, settings: Converged) -> Floats:
+    """Gradient of sum(C * Pi) with respect to A, where Pi = diag(u) A diag(v) is the limit.
+
+    It is u v' * (C - alpha 1' - 1 beta'), where alpha + Pi beta and Pi' alpha + beta are the row and column
+    sums of C * Pi. The system for beta has the null space of constants (of one constant per block if Pi has
+    several blocks), in which any solution will do.
+    """
+    Pi, log_u, log_v = _limit_of(A, settings)
+    with np.errstate(over="ignore", under="ignore"):
+        a, b = (C * Pi).sum(axis=1), (C * Pi).sum(axis=0)
+        H = np.diag(Pi.sum(axis=0)) - Pi.T @ Pi
+        beta = np.linalg.lstsq(H, b - Pi.T @ a, rcond=1e-13)[0]
+        alpha = a - Pi @ beta
+        gradient: Floats = np.exp(log_u[:, None] + log_v) * (C - alpha[:, None] - beta)
+    return gradient
 
 
 class _OutOfRangeError(ArithmeticError):

@@ -25,6 +25,7 @@ __all__ = ["MatrixRoom", "explorer"]
 MAX_CELLS = 1_400_000  # maximum number of matrix entries per report; lower if the report has many scores
 _WIDTH = 0.25  # typical smoothing width of sinkprop's fits, divided by the standard deviation of the scores
 _N_ITER, _EPSILON = 5, 1e-6
+_LIMIT = 50  # iterations that the browser computes for the limit ("converged")
 
 
 class MatrixRoom:
@@ -124,10 +125,13 @@ def _shared_width(results: Mapping[str, Mapping[str, Result]]) -> tuple[float, s
 def _is_own(distribution: Mapping[str, Any]) -> bool:
     """Whether the browser can compute this rank distribution.
 
-    This requires a `SmoothedIndicator` with a whole number of Sinkhorn iterations, at least one.
+    This requires a `SmoothedIndicator` with a whole number of Sinkhorn iterations, at least one, or their
+    limit.
     """
     n_iter = distribution.get("n_iter")
-    return "kernel" in distribution and n_iter is not None and n_iter >= 1 and n_iter == int(n_iter)
+    if "kernel" not in distribution or n_iter is None:
+        return False
+    return isinstance(n_iter, str) or (n_iter >= 1 and n_iter == int(n_iter))
 
 
 def _spread(scores: Sequence[Sequence[float]]) -> float:
@@ -150,7 +154,7 @@ def _shown_distribution(details: Details, width: float, reason: str) -> dict[str
         return {
             "kernel": own["kernel"],
             "sigma": float(own["sigma"]),
-            "n_iter": int(own["n_iter"]),
+            "n_iter": _LIMIT if isinstance(own["n_iter"], str) else int(own["n_iter"]),
             "epsilon": float(own["epsilon"]),
             "own": True,
             "explanation": _OWN,

@@ -26,6 +26,7 @@ from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.model_files import START, ModelFileError
 from sinkprop.objective.gains import Gain, as_gain
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import (
     Relaxation,
     SmoothedIndicator,
@@ -82,8 +83,8 @@ class NeuralRanker(BaseRanker):
         its gradient is small. So the gradient of a cross entropy, between the gains of a query's documents
         and the softmax of their scores, is added to it, with the weight ``exp(-epoch / start_epochs)``. 0
         leaves it out, as do `LBFGS` and partitioned measures.
-    n_iter : float, default 5
-        Number of Sinkhorn iterations in the loss "sinkprop", see `sinkprop_loss`.
+    n_iter : float, "converged" or Converged, default 5
+        Number of Sinkhorn iterations, or their limit, in the loss "sinkprop", see `sinkprop_loss`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix in the loss "sinkprop".
     network : MLP, ListTransformer, torch.nn.Module or function, optional
@@ -186,7 +187,7 @@ class NeuralRanker(BaseRanker):
         relaxation: str | Relaxation = "gaussian",
         sigma: float | tuple[float, float] = (1.0, 0.25),
         start_epochs: float = 5.0,
-        n_iter: float = 5,
+        n_iter: Iterations = 5,
         epsilon: float = 1e-6,
         network: Network | None = None,
         input_transform: str = "log1p",

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from sinkprop.objective.relaxations import Relaxation
+from sinkprop.torch.losses.limit import limit_scalings
 from sinkprop.torch.losses.modes import call, full_precision, in_place
 from sinkprop.torch.losses.pre_sinkhorn import pre_sinkhorn
 
@@ -40,6 +41,7 @@ def expected_gain(
     relaxation: Relaxation,
     half_steps: int,
     epsilon: float,
+    tol: float = 0.0,
 ) -> Tensor:
     """Expected gain of each query b, (B,): sum_jm gains[b, j, m] sum_k Pi_b[j, k] discounts[m, k].
 
@@ -49,10 +51,12 @@ def expected_gain(
     gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal gain
     discounts  (U, n) each discount at each rank
     mask       (B, n) True for a document; None if there is no padding
+    tol        if above 0, the limit of the normalization is taken, in which row and column sums are at most
+               `tol` from 1; then `half_steps` is the largest number of iterations
 
     Differentiable in scores, gains and discounts.
     """
-    E = project(scores, discounts, mask, relaxation, half_steps, epsilon)
+    E = project(scores, discounts, mask, relaxation, half_steps, epsilon, tol)
     # padding may hold any gain, including NaN
     products = gains * E if mask is None else torch.where(mask.unsqueeze(-1), gains, 0) * E
     return products.sum((-2, -1))
@@ -65,26 +69,40 @@ def project(
     relaxation: Relaxation,
     half_steps: int,
     epsilon: float,
+    tol: float = 0.0,
 ) -> Tensor:
     """Return the expected value of each discount for each document, E (B, n, U); 0 at padding.
 
     E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], where Pi_b[j, k] is the probability that document j of
-    query b is at rank k. Documents are in the order of the input.
+    query b is at rank k. Documents are in the order of the input. `tol` is as in `expected_gain`.
     """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
+    if tol:
+        u, v = limit_scalings(A, rows, columns, epsilon, order is not None, tol, half_steps)
+        with full_precision(A):
+            return _in_input_order((u * _times(v * D, A.mT, epsilon)).mT, order)
     E, _ = call(_Projection, A, D, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(E.mT, order)
 
 
 def normalized(
-    scores: Tensor, mask: Tensor | None, relaxation: Relaxation, half_steps: int, epsilon: float
+    scores: Tensor,
+    mask: Tensor | None,
+    relaxation: Relaxation,
+    half_steps: int,
+    epsilon: float,
+    tol: float = 0.0,
 ) -> Tensor:
     """Return Pi (B, n, n): Pi[b, j, k - 1] is the probability that document j of query b is at rank k.
 
-    Documents are in the order of the input. Rows and columns of padding are 0.
+    Documents are in the order of the input. Rows and columns of padding are 0. `tol` is as in
+    `expected_gain`.
     """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
+    if tol:
+        u, v = limit_scalings(A, rows, columns, epsilon, order is not None, tol, half_steps)
+        return _in_input_order(u.mT * v * (A + epsilon), order)
     Pi, _ = call(Normalization, A, rows, columns, half_steps, epsilon, order is not None)
     return _in_input_order(Pi, order)
 

@@ -16,21 +16,29 @@ import torch
 from torch import Tensor
 
 from sinkprop import _native
-from sinkprop.common.arguments import half_steps, number, threads, whole
+from sinkprop.common.arguments import number, threads, whole
 from sinkprop.common.types import Floats
 from sinkprop.objective.native_terms import NativeSettings, native_settings
+from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch.losses import dense, pre_sinkhorn
 from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
-from sinkprop.torch.losses.log_sinkhorn import LogBeginning, LogNormalization, WideNormalization, within_range
+from sinkprop.torch.losses.limit import limit_scalings
+from sinkprop.torch.losses.log_sinkhorn import (
+    LogBeginning,
+    LogNormalization,
+    WideNormalization,
+    first_factors,
+    within_range,
+)
 from sinkprop.torch.losses.modes import call, tracing
 from sinkprop.torch.losses.native import Backend, as_array, check_backend, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
 
 
-def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
+def sinkhorn(A: Tensor, n_iter: Iterations = 5, *, epsilon: float = 0.0, log: bool = False) -> Tensor:
     """Incomplete Sinkhorn normalization: `n_iter` iterations on each matrix in ``A + epsilon``.
 
     Parameters
@@ -38,9 +46,10 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     A : Tensor of shape (..., n, n)
         Finite entries, not below 0. Unless `epsilon` is above 0, no row or column may be all zeros. With
         ``log=True``, logarithms of the entries.
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of iterations, each of which normalizes the columns, then the rows. An additional half
-        iteration, as in 5.5, normalizes the columns once more. 0 gives ``A + epsilon``.
+        iteration, as in 5.5, normalizes the columns once more. 0 gives ``A + epsilon``. "converged" gives the
+        limit, in which all rows and columns sum to 1, and its gradient; see `sinkprop.Converged`.
     epsilon : float, default 0.0
         Added to every entry before the first iteration. Must be 0 with ``log=True``.
     log : bool, default False
@@ -68,14 +77,16 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     A = floating("A", A)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2] or not A.shape[-1]:
         raise ValueError(f"A must hold square matrices, (..., n, n), n at least 1; got {tuple(A.shape)}.")
-    T = half_steps(n_iter)
-    epsilon = native_settings(as_relaxation("gaussian"), n_iter, epsilon).epsilon
+    settings = native_settings(as_relaxation("gaussian"), n_iter, epsilon)
+    T, epsilon = 2 if settings.tol else settings.half_steps, settings.epsilon
     if log and epsilon:
         raise ValueError(f"epsilon goes with log=False; got epsilon={epsilon} with log=True.")
     matrices = A.reshape(-1, *A.shape[-2:])
     seen = _can_be_seen(A)
     if seen:
         _check_matrices(matrices.detach(), T, epsilon, log)
+    if settings.tol:
+        return _to_limit(matrices, settings, log).reshape(A.shape)
     if log and seen and T > 2:
         Pi, _, q = call(LogBeginning, matrices, T)
         if not within_range(q):
@@ -89,13 +100,26 @@ def sinkhorn(A: Tensor, n_iter: float = 5, *, epsilon: float = 0.0, log: bool = 
     return Pi.reshape(A.shape)
 
 
+def _to_limit(matrices: Tensor, settings: NativeSettings, log: bool) -> Tensor:
+    """Return the limit of the Sinkhorn iterations for matrices A (B, n, n), or for their logarithms.
+
+    The limit does not change if rows or columns of A are multiplied by constants. So A is first multiplied by
+    those of one iteration, by logarithms, which makes its entries at most 1.
+    """
+    A = matrices + settings.epsilon if settings.epsilon else matrices
+    log_factors = first_factors(A.detach() if log else A.detach().log())
+    K = (A + log_factors).exp() if log else A * log_factors.exp()
+    u, v = limit_scalings(K, None, None, 0.0, False, settings.tol, settings.half_steps)
+    return u.mT * v * K
+
+
 def gumbel_sinkhorn(
     log_A: Tensor,
     *,
     tau: float = 1.0,
     noise: float = 1.0,
     n_samples: int | None = None,
-    n_iter: float = 20,
+    n_iter: Iterations = 20,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Random matrices close to permutation matrices: `sinkhorn` of ``exp((log_A + noise * G) / tau)``.
@@ -114,8 +138,8 @@ def gumbel_sinkhorn(
         Scale of the noise, not below 0. With 0, the normalization is deterministic.
     n_samples : int, optional
         Number of samples, on a new first axis. By default, one sample without that axis.
-    n_iter : float, default 20
-        Number of Sinkhorn iterations, see `sinkhorn`.
+    n_iter : float, "converged" or Converged, default 20
+        Number of Sinkhorn iterations, or their limit; see `sinkhorn`.
     generator : torch.Generator, optional
         Source of the random numbers. By default, torch's global generator.
 
@@ -142,7 +166,7 @@ def doubly_stochastic(
     *,
     mask: Tensor | None = None,
     relaxation: str | Relaxation = "gaussian",
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     gumbel: float = 0.0,
     generator: torch.Generator | None = None,
@@ -158,8 +182,8 @@ def doubly_stochastic(
         True for a document, False for padding. By default there is no padding.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
-    n_iter : float, default 5
-        Number of Sinkhorn iterations, see `sinkhorn`.
+    n_iter : float, "converged" or Converged, default 5
+        Number of Sinkhorn iterations, or their limit; see `sinkhorn`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     gumbel : float, default 0.0
@@ -196,9 +220,8 @@ def doubly_stochastic(
         if isinstance(relaxation, PartitionedMeasure):
             raise ValueError(f"gumbel goes with a SmoothedIndicator; got {relaxation}.")
         x = x + gumbel * _gumbel(x.shape, x, generator)
-    return dense.normalized(x, m, relaxation, settings.half_steps, settings.epsilon).reshape(
-        *shape, shape[-1]
-    )
+    Pi = dense.normalized(x, m, relaxation, settings.half_steps, settings.epsilon, settings.tol)
+    return Pi.reshape(*shape, shape[-1])
 
 
 def partitioned(
@@ -250,7 +273,7 @@ def expected_ranks(
     offsets: Tensor | None = None,
     qid: Tensor | None = None,
     relaxation: str | Relaxation = "gaussian",
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     backend: Backend = "auto",
     n_threads: int | None = None,
@@ -274,8 +297,8 @@ def expected_ranks(
         documents of flat scores are one query.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
-    n_iter : float, default 5
-        Number of Sinkhorn iterations, see `sinkhorn`.
+    n_iter : float, "converged" or Converged, default 5
+        Number of Sinkhorn iterations, or their limit; see `sinkhorn`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     backend : {"auto", "native", "torch"}, default "auto"
@@ -307,7 +330,7 @@ def top_k(
     offsets: Tensor | None = None,
     qid: Tensor | None = None,
     relaxation: str | Relaxation = "gaussian",
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     backend: Backend = "auto",
     n_threads: int | None = None,
@@ -333,8 +356,8 @@ def top_k(
         documents of flat scores are one query.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
-    n_iter : float, default 5
-        Number of Sinkhorn iterations, see `sinkhorn`.
+    n_iter : float, "converged" or Converged, default 5
+        Number of Sinkhorn iterations, or their limit; see `sinkhorn`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     backend : {"auto", "native", "torch"}, default "auto"
@@ -359,8 +382,7 @@ def top_k(
     E = _project_batch(scores, lambda n: (torch.arange(n) < k).double(), batch, *settings)
     # Rounding errors can make a probability negative or larger than 1, and a cross-entropy would fail on it.
     # The clamp changes the value but not the gradient.
-    rows_last = n_iter > 0 and n_iter == int(n_iter)
-    return E + (E.clamp(0, 1 if rows_last else None) - E).detach()
+    return E + (E.clamp(0, 1 if rows_sum_to_one(n_iter) else None) - E).detach()
 
 
 def _project_batch(scores: Tensor, column: Any, batch: Any, *settings: Any) -> Tensor:
@@ -379,7 +401,7 @@ def _project(
     column: Callable[[int], Tensor],
     batch: tuple[Tensor | None, Tensor | None, Tensor | None],
     relaxation: str | Relaxation,
-    normalization: tuple[float, float],
+    normalization: tuple[Iterations, float],
     backend: Backend,
     n_threads: int | None,
 ) -> Tensor:
@@ -409,7 +431,9 @@ def _project(
         x, m = layout.pad(x), layout.padded_mask()
         D = column(x.shape[1]).to(x)[None]
         return layout.unpad(
-            dense.project(x, D, m, relaxation, settings.half_steps, settings.epsilon).squeeze(-1)
+            dense.project(x, D, m, relaxation, settings.half_steps, settings.epsilon, settings.tol).squeeze(
+                -1
+            )
         )
 
     if takes_native(scores, backend):
@@ -448,6 +472,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         E = np.zeros((len(x), 1))  # rows of padding belong to no query and stay 0
         columns = column(groups.longest)[None].numpy()
         n_threads = threads(native_threads(n_threads), len(x))
+        residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
         _native.project(
             x,
             offsets=groups.offsets,
@@ -456,7 +481,10 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             **settings._asdict(),
             n_threads=n_threads,
             out=E,
+            residual=residual,
         )
+        if residual is not None:
+            warn_unconverged(residual, settings.tol, stacklevel=3)
         return torch.from_numpy(E).to(scores.dtype).reshape(layout.shape)
 
     @staticmethod

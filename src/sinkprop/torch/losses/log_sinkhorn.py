@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sinkprop.torch.losses import dense
 
-__all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "within_range"]
+__all__ = ["LogBeginning", "LogNormalization", "WideNormalization", "first_factors", "within_range"]
 
 
 def within_range(q: Tensor, A: Tensor | None = None) -> bool:
@@ -116,6 +116,12 @@ class WideNormalization(torch.autograd.Function):  # type: ignore[misc]
             total = total * (peak - new_peak).exp() + coefficient.sign() * (size - new_peak).exp()
             peak = new_peak
         return total.sign() * (total.abs().log() + peak).exp(), None, None
+
+
+def first_factors(log_A: Tensor) -> Tensor:
+    """Return the logarithms (B, n, n) of the factors by which one iteration multiplies the entries of A."""
+    log_q = _log_scalings(log_A, 2)
+    return log_q[2].unsqueeze(-1) + log_q[1].unsqueeze(-2)
 
 
 def _log_scalings(log_A: Tensor, half_steps: int) -> list[Tensor]:

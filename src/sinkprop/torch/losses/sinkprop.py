@@ -17,6 +17,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.objective.expected_gain import grouped_gain
 from sinkprop.objective.gains import Gain, RankLinearGain, as_gain, bound
 from sinkprop.objective.native_terms import NativeSettings, native_settings
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation, as_relaxation
 from sinkprop.torch.losses import dense
 from sinkprop.torch.losses.batches import Layout, alike, as_tensor, flat_values, layout_of, without_last_axis
@@ -62,7 +63,7 @@ class LossSettings:
 
     gain: Gain
     relaxation: Relaxation
-    n_iter: float = 5
+    n_iter: Iterations = 5
     epsilon: float = 1e-6
     reduction: Reduction = "mean"
     padding: float = -1
@@ -117,9 +118,10 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
-        iteration, as in 5.5, normalizes the columns once more.
+        iteration, as in 5.5, normalizes the columns once more. "converged" takes their limit and its
+        gradient; see `sinkprop.Converged`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     reduction : {"mean", "sum", "none"}, default "mean"
@@ -149,7 +151,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         gain: str | Gain = "ndcg",
         relaxation: str | Relaxation = "gaussian",
         *,
-        n_iter: float = 5,
+        n_iter: Iterations = 5,
         epsilon: float = 1e-6,
         reduction: Reduction = "mean",
         padding: float = -1,
@@ -210,7 +212,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         str
             Gain, relaxation and number of Sinkhorn iterations.
         """
-        return f"gain={self.gain}, relaxation={self.relaxation}, n_iter={self.n_iter:g}"
+        return f"gain={self.gain}, relaxation={self.relaxation}, n_iter={self.n_iter}"
 
 
 def sinkprop_loss(
@@ -223,7 +225,7 @@ def sinkprop_loss(
     qid: Tensor | None = None,
     gain: str | Gain = "ndcg",
     relaxation: str | Relaxation = "gaussian",
-    n_iter: float = 5,
+    n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     sample_weight: Tensor | None = None,
     query_weight: Tensor | None = None,
@@ -261,9 +263,10 @@ def sinkprop_loss(
         `max_label` takes the largest label of the batch.
     relaxation : str or Relaxation, default "gaussian"
         Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
-    n_iter : float, default 5
+    n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
-        iteration, as in 5.5, normalizes the columns once more.
+        iteration, as in 5.5, normalizes the columns once more. "converged" takes their limit and its
+        gradient; see `sinkprop.Converged`.
     epsilon : float, default 1e-6
         Added to every entry of the pre-Sinkhorn matrix.
     sample_weight : Tensor of shape (B, n) or (N,), or nested, optional
@@ -459,7 +462,7 @@ class _BatchGain:
             part = None if mask is None else mask[q, :n]
             D = discounts[:, :n]
             return dense.expected_gain(
-                x[q, :n], gains[q, :n], D, part, relaxation, native.half_steps, native.epsilon
+                x[q, :n], gains[q, :n], D, part, relaxation, native.half_steps, native.epsilon, native.tol
             )
 
         return values_of
@@ -475,7 +478,7 @@ class _BatchGain:
 
         def values_of(q: Any, n: int | None) -> Tensor:
             part = None if mask is None else mask[q, :n]
-            Pi = dense.normalized(x[q, :n], part, relaxation, native.half_steps, native.epsilon)
+            Pi = dense.normalized(x[q, :n], part, relaxation, native.half_steps, native.epsilon, native.tol)
             return gain_of_matrices([term.part(q, n) for term in terms], Pi, part)
 
         return values_of

@@ -21,6 +21,7 @@ from sinkprop.common.arguments import threads
 from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
+from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation, score_weights
 from sinkprop.torch.neural.preparation import Preparation
@@ -64,7 +65,7 @@ class Scoring:
 
     preparation: Preparation
     relaxation: Relaxation | None
-    n_iter: float
+    n_iter: Iterations
     epsilon: float
     exact: bool
     n_threads: int | None
