@@ -62,7 +62,7 @@ inline std::size_t piece_of(const Batch& batch) {
 }
 
 // Puts the documents of query q into the order that the kernels need: by decreasing score. For a partitioned measure,
-// whose documents have two parameters instead of a score, the order is left as given. Otherwise noise(i) is added to
+// the order is left as given. Otherwise noise(i) is added to
 // the score of the i-th document before sorting.
 template <class Added>
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
@@ -73,8 +73,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
     if (settings.partitioned()) {
         for (std::size_t i = 0; i < n; ++i) {
             rows[i] = row(i);
-            scores[2 * i] = batch.scores[2 * rows[i]];
-            scores[2 * i + 1] = batch.scores[2 * rows[i] + 1];
+            for (std::size_t d = 0; d < width; ++d) scores[width * i + d] = batch.scores[width * rows[i] + d];
         }
     } else {
         sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(i); }, row, w.sorting, scores, rows);

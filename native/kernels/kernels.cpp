@@ -10,6 +10,7 @@
 #include "partitioned.hpp"
 #include "rank_binomial.hpp"
 #include "row_sums.hpp"
+#include "shared_scale.hpp"
 #include "terms.hpp"
 #include "ties.hpp"
 
@@ -214,7 +215,7 @@ constexpr std::size_t partitioned_arrays(std::size_t n, std::size_t n_classes) {
 std::size_t partitioned_use(const Query& query, const Settings& s) {
     const std::size_t n = query.n, C = query.n_terms ? n : query.n_classes;
     const std::size_t terms = query.n_terms ? (3 * query.n_products + 1) * n + round_up(n, 2) : 0;
-    return round_up(terms, 8) + partitioned_arrays(n, C) +
+    return (s.shared_scale() ? round_up(2 * n, 8) : 0) + round_up(terms, 8) + partitioned_arrays(n, C) +
            partitioned_scratch(n, normalization(s, nullptr), C, family(s));
 }
 
@@ -231,16 +232,35 @@ Plan plan(const Query& query, const Settings& s) {
     return {Method::sums, 0, use_scratch(LaplaceSums::padded(n), query, s) + LaplaceSums::scratch(n, T)};
 }
 
+// Returns the parameters (n, 2) of the documents of a query with a partitioned measure. If they are computed from
+// scores, they are at the beginning of `space`, which is then moved behind them.
+const double* parameters(const Query& query, const Settings& s, double*& space) {
+    if (!s.shared_scale()) return query.scores;
+    double* theta = space;
+    shared_parameters(query, s, theta);
+    space += round_up(2 * query.n, 8);
+    return theta;
+}
+
+// Writes `factor` times the gradient with respect to the scores, or to the two parameters of each document, to the
+// query's rows of `gradient`. theta_bar (n, 2) has the gradient with respect to theta; it may be overwritten.
+void write_parameter_gradient(const Query& query, const Settings& s, double factor, const double* theta,
+                              double* theta_bar, double* gradient) {
+    if (s.shared_scale()) return write_shared_gradient(query, s, factor, theta, theta_bar, gradient);
+    for (std::size_t i = 0; i < 2 * query.n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
+}
+
 double partitioned_gain(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
+    const double* theta = parameters(query, s, space);
     const std::size_t n = query.n, C = query.n_classes;
     double *g = space, *D = g + n, *theta_bar = D + C * n;
     for (std::size_t i = 0; i < n; ++i) g[i] = query.gains[i] / query.ideal;
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
     const double value =
-        partitioned_gain(query.scores, n, family(s), g, D, n, query.classes, C, normalization(s, query.residual),
+        partitioned_gain(theta, n, family(s), g, D, n, query.classes, C, normalization(s, query.residual),
                          space + partitioned_arrays(n, C), theta_bar);
-    for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
+    write_parameter_gradient(query, s, factor, theta, theta_bar, gradient);
     return value;
 }
 
@@ -248,6 +268,7 @@ double partitioned_gain(const Query& query, const Settings& s, double factor, do
 // computed; the gain that is linear in Pi with these derivatives as coefficients, M_jk = sum of a_c[j] D_c[k] and of
 // h[j] e[k], has the same gradient. Its row for document j takes the place of the discounts of a class.
 double partitioned_terms(const Query& query, const Settings& s, double factor, double* space, double* gradient) {
+    const double* theta = parameters(query, s, space);
     const std::size_t n = query.n, products = query.n_products;
     double *S = space, *S_bar = S + products * n, *vectors = S_bar + products * n, *spare = vectors + products * n;
     std::int32_t* classes = reinterpret_cast<std::int32_t*>(spare + n);
@@ -260,7 +281,7 @@ double partitioned_terms(const Query& query, const Settings& s, double factor, d
             const double* x = term.of_rows() ? term.discount(0) : query.gains + (term.first + c) * n;
             for (std::size_t i = 0; i < n; ++i) vectors[m * n + i] = x[i];
         }
-    partitioned_statistics(query.scores, n, family(s), vectors, query, normalization(s, query.residual), scratch, S);
+    partitioned_statistics(theta, n, family(s), vectors, query, normalization(s, query.residual), scratch, S);
     for (std::size_t t = 0, m = 0; t < query.n_terms; m += query.terms[t++].products())
         value += evaluate(query.terms[t], query, S + m * n, S_bar + m * n, spare);
     for (std::size_t j = 0; j < n; ++j) {
@@ -275,18 +296,19 @@ double partitioned_terms(const Query& query, const Settings& s, double factor, d
                 for (std::size_t k = 0; k < n; ++k) row[k] += left[j] * right[k];
             }
     }
-    partitioned_gain(query.scores, n, family(s), g, D, n, classes, n, normalization(s, query.residual), scratch,
+    partitioned_gain(theta, n, family(s), g, D, n, classes, n, normalization(s, query.residual), scratch,
                      theta_bar);
-    for (std::size_t i = 0; i < 2 * n; ++i) gradient[2 * query.rows[i / 2] + i % 2] = factor * theta_bar[i];
+    write_parameter_gradient(query, s, factor, theta, theta_bar, gradient);
     return value;
 }
 
 void partitioned_project(const Query& query, const Settings& s, double* space, double* out) {
+    const double* theta = parameters(query, s, space);
     const std::size_t n = query.n, C = query.n_classes;
     double *D = space + n, *result = D + C * n;
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t k = 0; k < n; ++k) D[c * n + k] = query.discount(c)[k];
-    partitioned_project(query.scores, n, family(s), D, n, C, normalization(s, query.residual),
+    partitioned_project(theta, n, family(s), D, n, C, normalization(s, query.residual),
                         space + partitioned_arrays(n, C), result);
     for (std::size_t c = 0; c < C; ++c)
         for (std::size_t i = 0; i < n; ++i) out[query.rows[i] * C + c] = result[c * n + i];

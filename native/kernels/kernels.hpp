@@ -18,7 +18,8 @@ constexpr int limit_half_steps = 2;
 
 struct Settings {
     Relaxation relaxation;
-    // width of the Gaussian or Laplace kernel; for rank_binomial, standard deviation of the noise of every score
+    // width of the Gaussian or Laplace kernel; for a partitioned measure, the scale that all documents share, or 0 if
+    // each has its own; for rank_binomial, standard deviation of the noise of every score
     double sigma;
     bool exact;  // whether sums with the Gaussian kernel use the accurate setting instead of the fast one
     // T = 2 n_iter, the number of half iterations of the Sinkhorn normalization; limit_half_steps if `tol` is above 0
@@ -34,7 +35,10 @@ struct Settings {
     const double *cells, *fine_cells;
     bool smoothed() const { return relaxation <= Relaxation::laplace; }
     bool partitioned() const { return !smoothed() && relaxation <= Relaxation::beta; }
-    std::size_t width() const { return partitioned() ? 2 : 1; }
+    // Whether the documents have one score each, and a scale in common, from which their parameters follow
+    // (shared_scale.hpp)
+    bool shared_scale() const { return partitioned() && sigma > 0; }
+    std::size_t width() const { return partitioned() && !shared_scale() ? 2 : 1; }
 };
 
 // The function of a term of a gain (terms.hpp, docs/beyond-rank-linear.md). The statistics of `target`, `gap` and `row`
@@ -71,7 +75,8 @@ struct Term {
 // caller, and the query's i-th document is in its row rows[i].
 struct Query {
     std::size_t n;
-    // (n,) scores in decreasing order; for a partitioned measure, (n, 2) parameters of each document, in any order
+    // (n,) scores in decreasing order; for a partitioned measure, (n,) scores or (n, 2) parameters of each document, in
+    // any order
     const double* scores;
     const std::size_t* rows;  // (n,) row of each document in the caller's arrays
     // (n,) gain of each document, not yet divided by `ideal`; with terms, (attributes, n) attributes of each document

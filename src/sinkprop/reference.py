@@ -561,7 +561,10 @@ def pre_sinkhorn(scores: Array, relaxation: Relaxation) -> Array:
     """
     if isinstance(relaxation, SmoothedIndicator):
         return smoothed_indicator(scores, relaxation.sigma, relaxation.kernel)[1]
-    return partitioned_measure(scores, _family(relaxation))
+    family = _family(relaxation)
+    if relaxation.width == 1:
+        scores = shared_scale(scores, relaxation)
+    return partitioned_measure(scores, family)
 
 
 def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Array:
@@ -583,7 +586,44 @@ def pre_sinkhorn_rev(scores: Array, relaxation: Relaxation, A_bar: Array) -> Arr
     """
     if isinstance(relaxation, SmoothedIndicator):
         return smoothed_indicator_rev(scores, relaxation.sigma, relaxation.kernel, A_bar)
-    return partitioned_measure_rev(scores, _family(relaxation), A_bar)
+    family = _family(relaxation)
+    if relaxation.width == 2:
+        return partitioned_measure_rev(scores, family, A_bar)
+    theta_bar = partitioned_measure_rev(shared_scale(scores, relaxation), family, A_bar)
+    return shared_scale_rev(scores, relaxation, theta_bar)
+
+
+def shared_scale(phi: Array, relaxation: Relaxation) -> Array:
+    """Parameters theta of the documents of one query that share the scale of a partitioned measure.
+
+    Parameters
+    ----------
+    phi : array of shape (n,)
+        Scores.
+    relaxation : PartitionedMeasure
+        The measure, with a `sigma`.
+
+    Returns
+    -------
+    array of shape (n, 2)
+        (-x, log sigma), or (log a, log b) for the beta distribution, where x is phi less its mean.
+    """
+    family, sigma = _family(relaxation), _scale(relaxation)
+    x = phi - phi.mean()
+    if family != "beta":
+        return np.column_stack([-x, np.full(len(x), np.log(sigma))])
+    total = np.log(4 / sigma**2)
+    return np.column_stack([total - np.logaddexp(0, x), total - np.logaddexp(0, -x)])
+
+
+def shared_scale_rev(phi: Array, relaxation: Relaxation, theta_bar: Array) -> Array:
+    """Reverse pass of theta = shared_scale(phi): the derivative by phi, from theta_bar (n, 2)."""
+    x_bar = -theta_bar[:, 0]
+    if _family(relaxation) == "beta":
+        m = _sigmoid(phi.mean() - phi)
+        x_bar = m * theta_bar[:, 1] - (1 - m) * theta_bar[:, 0]
+    phi_bar: Array = x_bar - x_bar.mean()
+    return phi_bar
 
 
 def smoothed_indicator(phi: Array, sigma: float, kernel: str) -> tuple[NDArray[np.intp], Array]:
@@ -884,6 +924,12 @@ def _family(relaxation: Relaxation) -> str:
             "such as SmoothedIndicator(sigma=1.0)."
         )
     return relaxation.family
+
+
+def _scale(relaxation: Relaxation) -> float:
+    sigma = getattr(relaxation, "sigma", None)
+    assert sigma is not None
+    return float(sigma)
 
 
 def _one_query(scores: ArrayLike, labels: ArrayLike, relaxation: Relaxation) -> tuple[Array, Floats]:

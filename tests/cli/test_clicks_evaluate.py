@@ -11,7 +11,7 @@ import pytest
 from terminal import shown
 from warm import PROGRAM
 
-from sinkprop import Queries, SinkPropRanker, load_model
+from sinkprop import PartitionedMeasure, Queries, SinkPropRanker, load_model
 from sinkprop.baselines import RegressionRanker
 from sinkprop.clicks import (
     DependentClickModel,
@@ -228,7 +228,9 @@ def test_the_rankings_of_one_ranker_are_the_baseline_as_shown(click_logs, run):
 def test_a_ranker_that_does_not_rank_by_its_scores(click_logs, tmp_path, run):
     path, log = click_logs / "later.parquet", read_clicks(click_logs / "later.parquet")
     options = {"penalty": 1e-3, "selection": "validation", "max_iter": 2, "verbose": False}
-    ranker = SinkPropRanker(relaxation="probit", **options).fit(read_clicks(click_logs / "ab.parquet"))
+    ranker = SinkPropRanker(relaxation=PartitionedMeasure("probit"), **options).fit(
+        read_clicks(click_logs / "ab.parquet")
+    )
     ranker.save(tmp_path / "probit.model")
     found, _ = evaluated(run, path, "--model", tmp_path / "probit.model", "--metrics", "dcg@3")
     users, scores = estimate_position_bias(log), -ranker.rank(log.documents).astype(float)

@@ -13,7 +13,7 @@ import pytest
 from terminal import shown
 from warm import PROGRAM
 
-from sinkprop import Queries, SinkPropRanker
+from sinkprop import PartitionedMeasure, Queries, SinkPropRanker
 from sinkprop.baselines import RegressionRanker
 from sinkprop.calibration import calibration_report
 from sinkprop.data.letor import load_letor, save_letor
@@ -40,7 +40,9 @@ def folder(tmp_path_factory):
     ranker.save(folder / "m.model")
     RegressionRanker(penalty=1.0).fit(train).save(folder / "plain.model")
     RegressionRanker(penalty=1.0).fit(train).calibrate(held).save(folder / "regression.model")
-    ranker = SinkPropRanker(penalty=1e-3, selection="validation", relaxation="probit", max_iter=2)
+    ranker = SinkPropRanker(
+        penalty=1e-3, selection="validation", relaxation=PartitionedMeasure("probit"), max_iter=2
+    )
     ranker.fit(train, eval_set=held).calibrate(held).save(folder / "partitioned.model")
     return folder
 

@@ -23,7 +23,7 @@ from export_rankers import (
 from ohsumed import folds, needs_ohsumed
 
 import sinkprop
-from sinkprop import SinkPropRanker, load_model
+from sinkprop import PartitionedMeasure, SinkPropRanker, load_model
 from sinkprop.baselines import BoltzRankRanker, LightGBMRanker, RegressionRanker, XGBoostRanker
 from sinkprop.export import to_onnx, write_export
 from sinkprop.gbdt.ranker import BoostedRanker
@@ -190,7 +190,7 @@ def test_linear_models_need_no_torch(tmp_path):
     "make",
     [
         lambda: SinkPropRanker(penalty=0.1, verbose=False),
-        lambda: SinkPropRanker(relaxation="beta", penalty=0.1, verbose=False),
+        lambda: SinkPropRanker(relaxation=PartitionedMeasure("beta"), penalty=0.1, verbose=False),
         lambda: BoostedRanker(n_estimators=3, verbose=False),
         lambda: NeuralRanker(dtype="float64", **QUICK),
         lambda: NeuralRanker(network=MLP((1,)), dtype="float64", input_transform="none", **QUICK),

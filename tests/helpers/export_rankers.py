@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from sinkprop import AutoRanker, Queries, SinkPropRanker, datasets
+from sinkprop import AutoRanker, PartitionedMeasure, Queries, SinkPropRanker, datasets
 from sinkprop.baselines import (
     AdaRankRanker,
     BoltzRankRanker,
@@ -42,7 +42,7 @@ LINEAR = {
     "feature, reversed": lambda: FeatureRanker(-8),
 }
 PARTITIONED = {
-    family: lambda family=family: SinkPropRanker(relaxation=family, max_iter=2, **_SHORT)
+    family: lambda family=family: SinkPropRanker(relaxation=PartitionedMeasure(family), max_iter=2, **_SHORT)
     for family in ("logit-logistic", "probit", "beta")
 }
 TREES = {

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cluster_tasks import queries
 
-from sinkprop import Annealing, Selection, SinkPropRanker, save_letor
+from sinkprop import Annealing, PartitionedMeasure, Selection, SinkPropRanker, save_letor
 from sinkprop.cli import main
 from sinkprop.registry import load_model
 
@@ -100,7 +100,7 @@ def test_validation_rows_are_rounded_as_those_to_train_on(client):
 def test_cross_validation_with_resampling_and_two_outputs(client):
     options = {**SHORT, "selection": Selection("cross-validation", n_splits=2), "annealing": Annealing(1, 1)}
     options["max_iter"] = 2
-    for more in ({"resample": 2}, {"relaxation": "probit"}):
+    for more in ({"resample": 2}, {"relaxation": PartitionedMeasure("probit")}):
         alone = SinkPropRanker(**options, **more).fit(Q.X, Q.y, qid=Q.qid)
         same(SinkPropRanker(cluster=client, **options, **more).fit(Q.X, Q.y, qid=Q.qid), alone)
 

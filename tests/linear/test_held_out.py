@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sinkprop import Annealing, Selection, SinkPropRanker, load_model
+from sinkprop import Annealing, PartitionedMeasure, Selection, SinkPropRanker, load_model
 from sinkprop.baselines import FeatureRanker, ListNetRanker, RegressionRanker, SmoothRankRanker
 from sinkprop.datasets import make_ranking
 from sinkprop.estimator import held_out
@@ -31,7 +31,7 @@ def quick(**options):
 def rankers():
     few = {"selection": "validation", "verbose": False}
     yield quick(selection="validation")
-    yield quick(selection="validation", relaxation="probit")
+    yield quick(selection="validation", relaxation=PartitionedMeasure("probit"))
     yield quick(selection="validation", normalization="query")
     yield SmoothRankRanker(penalty=1e-2, annealing=Annealing(2, 1), **few)
     yield RegressionRanker(penalty=[1, 10], **few)

@@ -11,7 +11,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 import sinkprop
-from sinkprop import Annealing, Selection, SinkPropRanker, choose_permutation, doubly_stochastic, evaluate
+from sinkprop import (
+    Annealing,
+    PartitionedMeasure,
+    Selection,
+    SinkPropRanker,
+    choose_permutation,
+    doubly_stochastic,
+    evaluate,
+)
 from sinkprop.baselines import RegressionRanker
 from sinkprop.linear.annealed import least_squares_of
 from sinkprop.linear.ascent import Objective
@@ -124,7 +132,7 @@ def test_outputs_are_the_scores_or_two_numbers_per_row(fitted, data):
     assert_array_equal(fitted.outputs(X), fitted.predict(X))
     by_query = quick(normalization="query").fit(X, y, qid=qid)
     assert_array_equal(by_query.outputs(X, qid=qid), by_query.predict(X, qid=qid))
-    two = quick(relaxation="beta").fit(X, y, qid=qid)
+    two = quick(relaxation=PartitionedMeasure("beta")).fit(X, y, qid=qid)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert_allclose(two.outputs(X), Z @ two.coef_.T + two.intercept_, atol=1e-12)
     regression = RegressionRanker().fit(X, y, qid=qid)
@@ -132,7 +140,8 @@ def test_outputs_are_the_scores_or_two_numbers_per_row(fitted, data):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"normalization": "none"}, {"normalization": "query"}, {"relaxation": "beta"}]
+    "options",
+    [{}, {"normalization": "none"}, {"normalization": "query"}, {"relaxation": PartitionedMeasure("beta")}],
 )
 def test_the_start_of_a_fit_ranks_as_least_squares(options, data, tmp_path):
     X, y, qid = data
@@ -557,7 +566,7 @@ MODELS = {
     "regression by query": RegressionRanker(normalization="query"),
     "gaussian": quick(),
     "laplace": quick(relaxation="laplace", normalization="query", gain="p@5"),
-    "beta": quick(relaxation="beta", selection=Selection(criterion=("ndcg@5", "map"))),
+    "beta": quick(relaxation=PartitionedMeasure("beta"), selection=Selection(criterion=("ndcg@5", "map"))),
     "own gain": quick(gain=sinkprop.RankLinear(gain=np.sqrt, discount=lambda k: 1 / k)),
     "value gain": quick(gain=sinkprop.NDCG(10), random_state=np.random.RandomState(1)),
 }

@@ -316,7 +316,13 @@ def shown(ranker, test, **parts):
 class TestOtherDistributions:
     def test_the_matrix_of_a_partitioned_measure_is_the_models_own(self):
         test = fold(1).test
-        model = fitted(quick(relaxation="logit-logistic", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
+        model = fitted(
+            quick(
+                relaxation=sinkprop.PartitionedMeasure("logit-logistic"),
+                annealing=sinkprop.Annealing(1, 1),
+                penalty=0.01,
+            )
+        )
         (own,) = models_report({"m": model}, test)["datasets"]
         ranks = model.rank(test.X, qid=test.qid)
         for entry in own["explorer"]["queries"]:
@@ -340,7 +346,13 @@ class TestOtherDistributions:
     def test_matrices_stop_when_they_take_too_much_room(self, monkeypatch):
         # 50 scores take 6 each
         monkeypatch.setattr("sinkprop.report.explorer.MAX_CELLS", 250 + 300)
-        model = fitted(quick(relaxation="probit", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
+        model = fitted(
+            quick(
+                relaxation=sinkprop.PartitionedMeasure("probit"),
+                annealing=sinkprop.Annealing(1, 1),
+                penalty=0.01,
+            )
+        )
         (own,) = models_report({"m": model}, fold(1).test)["datasets"]
         assert [len(entry["matrices"]) for entry in own["explorer"]["queries"]] == [1, 1, 0, 0, 0]
         assert "show the order of the documents only" in own["explorer"]["note"]
@@ -386,7 +398,13 @@ class TestCalibration:
         assert own["explorer"]["distributions"]["m"]["test"]["calibrated_on"] == 30
 
     def test_an_assignment_is_shown_by_its_own_matrix(self):
-        model = fitted(quick(relaxation="probit", annealing=sinkprop.Annealing(1, 1), penalty=0.01))
+        model = fitted(
+            quick(
+                relaxation=sinkprop.PartitionedMeasure("probit"),
+                annealing=sinkprop.Annealing(1, 1),
+                penalty=0.01,
+            )
+        )
         (own,) = models_report({"m": model.calibrate(self.HELD_OUT)}, fold(1).test)["datasets"]
         assert list(own["explorer"]["queries"][0]["matrices"]) == ["m"]
         assert "calibrated_on" not in own["explorer"]["distributions"]["m"]["test"]
@@ -555,7 +573,13 @@ class TestWeights:
     def test_of_partitioned_measures_it_is_the_way_to_the_top(self):
         own = fold(1)
         for family in ("logit-logistic", "beta"):
-            model = fitted(quick(relaxation=family, annealing=sinkprop.Annealing(1, 1), penalty=0.01))
+            model = fitted(
+                quick(
+                    relaxation=sinkprop.PartitionedMeasure(family),
+                    annealing=sinkprop.Annealing(1, 1),
+                    penalty=0.01,
+                )
+            )
             values = np.array(weights_of(model, rows=own.train, measured_on=own.vali)["values"])
             scores = model.predict(np.eye(3) * model.scaling_.shift + np.diag(1 / model.scaling_.factor))
             base = model.predict(np.eye(3) * model.scaling_.shift)

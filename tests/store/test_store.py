@@ -365,7 +365,9 @@ def test_rankers_give_a_stored_set_the_numbers_of_its_rows_in_memory(numbered: P
     rows = stored.load()
     weight = np.linspace(1, 2, stored.n_queries)
     rankers = [RegressionRanker(normalization=kind, metric="err@5") for kind in ("none", "query", "standard")]
-    rankers.append(SinkPropRanker(relaxation="logit-logistic", max_iter=2, annealing=None))
+    rankers.append(
+        SinkPropRanker(relaxation=sinkprop.PartitionedMeasure("logit-logistic"), max_iter=2, annealing=None)
+    )
     for ranker in rankers:
         ranker.fit(rows.X, rows.y, qid=rows.qid)
         for given in (stored, numbered, str(numbered)):

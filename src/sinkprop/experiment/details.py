@@ -142,11 +142,11 @@ class Details:
     scores        For each query in `FoldData.shown`, the scores of its documents. Sorting by them gives the
                   ranker's ranking.
     parameters    For each of these queries, the two parameters per document, (n, 2), of a ranker that was
-                  trained with a `PartitionedMeasure`; None for other rankers.
+                  trained with a `PartitionedMeasure` without a shared scale; None for other rankers.
     distribution  Settings of the ranker's rank distributions, as a mapping. Its keys are kernel, sigma,
-                  n_iter and epsilon for a `SmoothedIndicator`; family, n_iter and epsilon for a
-                  `PartitionedMeasure`; family, sigma and balance for SoftRank, whose family is always
-                  "rank-binomial".
+                  n_iter and epsilon for a `SmoothedIndicator`; family, n_iter, epsilon and, if all documents
+                  share one, the scale sigma for a `PartitionedMeasure`; family, sigma and balance for
+                  SoftRank, whose family is always "rank-binomial".
     training      Record of the training, as `training_of` returns it.
     weights       Weights of the features, as `weights_of` returns them: "kind" is "weight" or "importance",
                   "explanation" describes them in words, "values" (D,) has one number per feature, and
@@ -308,7 +308,7 @@ def _document_scores(
     if callable(getattr(ranker, "rank", None)):
         ranks = ranked(ranker, queries)
     parameters = None
-    if isinstance(relaxation, PartitionedMeasure) and ranks is not None:
+    if relaxation is not None and relaxation.width == 2 and ranks is not None:
         # the ranking comes from an assignment of documents to ranks, not from scores
         scores = -ranks.astype(np.float64)
         theta = np.asarray(ranker.outputs(queries), dtype=np.float64)
@@ -335,7 +335,8 @@ def distribution_of(ranker: Any) -> dict[str, Any] | None:
     if isinstance(relaxation, SmoothedIndicator):
         return {"kernel": relaxation.kernel, "sigma": float(relaxation.sigma), **settings}
     if isinstance(relaxation, PartitionedMeasure):
-        return {"family": relaxation.family, **settings}
+        scale = {} if relaxation.sigma is None else {"sigma": relaxation.sigma}
+        return {"family": relaxation.family, **scale, **settings}
     from sinkprop.baselines import SoftRankRanker
 
     if isinstance(ranker, SoftRankRanker):

@@ -42,6 +42,9 @@ from sinkprop.objective.gains import as_gain
 from sinkprop.objective.normalization import Converged, as_iterations
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import (
+    SHARED_SCALE,
+    PartitionedMeasure,
+    Relaxation,
     SmoothedIndicator,
     as_relaxation,
     relaxation_from,
@@ -201,7 +204,7 @@ class AnnealedRanker(BaseRanker):
         gain = gain_under(self.gain, self.convention)
         if data is not None and gain.unfitted:
             gain = gain.fitted(data.run(LargestLabels())[None])
-        relaxation = as_relaxation(self.relaxation)
+        relaxation = as_relaxation(self.relaxation, SHARED_SCALE)
         selection = as_selection(self.selection)
         annealing = self.default_annealing if self.annealing is None else self.annealing
         if not isinstance(annealing, Annealing | None):
@@ -213,7 +216,7 @@ class AnnealedRanker(BaseRanker):
         return Recipe(
             gain=gain,
             relaxation=relaxation,
-            tracks=_tracks(self.penalty, annealing, smoothed=relaxation.width == 1),
+            tracks=_tracks(self.penalty, annealing, relaxation),
             start=self.start,
             selection=selection,
             averaged=selection.rule == "average" or (selection.rule is None and self.averages),
@@ -333,22 +336,22 @@ class AnnealedRanker(BaseRanker):
 
 
 def _tracks(
-    penalty: Any, annealing: Annealing | None, *, smoothed: bool
+    penalty: Any, annealing: Annealing | None, relaxation: Relaxation
 ) -> tuple[tuple[tuple[float, float | None], ...], ...]:
     """Return the sequences of stages (penalty, sigma) of a fit; each continues from the stage before.
 
     With annealing there is one sequence per penalty, with decreasing sigmas. Without, there is one sequence,
     with decreasing penalties.
 
-    penalty   Parameter `penalty` of the ranker.
-    smoothed  Whether the relaxation has a sigma.
+    penalty     Parameter `penalty` of the ranker.
+    relaxation  The relaxation. A partitioned measure keeps its scale if there is no annealing.
     """
     if annealing is None:
         given = PATH if penalty is None else numbers("penalty", penalty)
-        sigma = _SIGMA if smoothed else None
+        sigma = relaxation.sigma if isinstance(relaxation, PartitionedMeasure) else _SIGMA
         return (tuple((each, sigma) for each in sorted(given, reverse=True)),)
     given = PENALTIES if penalty is None else numbers("penalty", penalty)
-    sigmas = annealing.sigmas if smoothed else (None,) * len(annealing.sigmas)
+    sigmas = annealing.sigmas if relaxation.width == 1 else (None,) * len(annealing.sigmas)
     return tuple(tuple((each, sigma) for sigma in sigmas) for each in given)
 
 

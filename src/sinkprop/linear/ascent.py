@@ -20,14 +20,10 @@ from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Poi
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.normalization import Iterations
-from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.objective.relaxations import SHARED_SCALE, PartitionedMeasure, Relaxation, SmoothedIndicator
 
 __all__ = ["Evaluation", "Moments", "Objective", "Path", "moments_of", "regressions", "scorer", "spreads"]
 
-# A partitioned measure places each document in (0, 1). At the start of a fit, one standard deviation of the
-# least-squares scores changes the logit of this place by `_LOCATION`, so that documents spread over the whole
-# interval.
-_LOCATION = 1.5
 # Eigenvalues of a correlation matrix below this multiple of the largest are rounding errors.
 _SMALLEST = 1e-12
 
@@ -407,11 +403,9 @@ def _partitioned_start(w: Floats, mean: Floats, relaxation: Relaxation) -> Float
     w     (D,) weights of a regression, from which the weights of both outputs are derived.
     mean  (D,) means of the normalized features.
     """
-    W = np.zeros((len(w) + 1, 2))
-    W[:-1, 0] = -_LOCATION * w  # documents at the top are placed near 0
-    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
-        W[:-1] = np.stack([-_LOCATION / 2 * w, _LOCATION / 2 * w], axis=1)
-    W[-1] -= mean @ W[:-1]
-    if isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta":
-        W[-1] += math.log(2)
-    return W
+    beta = isinstance(relaxation, PartitionedMeasure) and relaxation.family == "beta"
+    # The weights of a shared scale, of which those for beta are an approximation near the middle of (0, 1)
+    W = np.stack([-w / 2, w / 2] if beta else [-w, np.zeros_like(w)], axis=1)
+    scale = math.log(SHARED_SCALE)
+    intercepts = np.full(2, math.log(2) - 2 * scale) if beta else np.array([0.0, scale])
+    return np.vstack([W, intercepts - mean @ W])

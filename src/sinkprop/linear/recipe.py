@@ -46,7 +46,7 @@ from sinkprop.linear.tasks import Assess, Assessed, Extent, Linear, Score
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.normalization import Iterations
-from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, score_weights
+from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator, score_weights
 
 __all__ = ["Finished", "Recipe", "ResumeError", "Trained", "train"]
 
@@ -85,10 +85,10 @@ class Recipe:
     missing: str = "indicator"
 
     def at(self, sigma: float | None) -> Relaxation:
-        """The relaxation with this sigma. A partitioned measure has no sigma and is returned unchanged."""
-        if isinstance(self.relaxation, SmoothedIndicator) and sigma is not None:
-            return replace(self.relaxation, sigma=sigma)
-        return self.relaxation
+        """The relaxation with this sigma, unless every document has its own scale."""
+        if sigma is None or not isinstance(self.relaxation, SmoothedIndicator | PartitionedMeasure):
+            return self.relaxation
+        return replace(self.relaxation, sigma=sigma)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ class NativeSettings(NamedTuple):
     """Settings of a relaxation and its normalization, in the order in which native functions take them.
 
     relaxation  Number of the relaxation in native/kernels/kernels.hpp.
-    sigma       Smoothing width; 1 for partitioned measures.
+    sigma       Smoothing width; the scale of a partitioned measure, or 0 if every document has its own.
     exact       Whether sums over the Gaussian kernel are computed with the accuracy "exact", not "fast".
     half_steps  Number of normalizations, alternately of columns and rows; if `tol` is above 0, the largest
                 number of products or iterations.
@@ -88,7 +88,7 @@ def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) 
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
     elif isinstance(relaxation, PartitionedMeasure):
-        code, sigma, exact = _CODES[relaxation.family], 1.0, True
+        code, sigma, exact = _CODES[relaxation.family], relaxation.sigma or 0.0, True
     else:
         raise TypeError(
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."

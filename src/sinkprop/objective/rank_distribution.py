@@ -185,7 +185,8 @@ def doubly_stochastic(
         from sinkprop.reference import pre_sinkhorn
 
         if isinstance(relaxation, PartitionedMeasure):
-            x = x.clip(*relaxation.limits)
+            if relaxation.width == 2:
+                x = x.clip(*relaxation.limits)
         # a difference of two distribution functions can round to just below 0
         elif settings.tol:
             return _as_probabilities(projected(x, group_rows(None, n), np.eye(n), settings, 1), n_iter)

@@ -8,15 +8,16 @@ probability that document j is at rank k. A relaxation only names a map and hold
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf, log
 from numbers import Real
 from typing import Any, Literal, final
 
-from sinkprop.common.arguments import one_of
+from sinkprop.common.arguments import number, one_of
 
 __all__ = [
     "RELAXATIONS",
+    "SHARED_SCALE",
     "PartitionedMeasure",
     "Relaxation",
     "SmoothedIndicator",
@@ -25,6 +26,10 @@ __all__ = [
     "relaxation_record",
     "score_weights",
 ]
+
+# Scale of a partitioned measure in rankers, whose scores have a standard deviation of 1 within queries at the
+# start of a fit. With larger scales, few iterations leave several documents at rank 1.
+SHARED_SCALE = 0.5
 
 
 class Relaxation(ABC):
@@ -106,7 +111,9 @@ class SmoothedIndicator(Relaxation):
 class PartitionedMeasure(Relaxation):
     """Partitioned measure: one distribution on (0, 1) per document, cut into n equal bins, in quadratic time.
 
-    With F the distribution function of the family and theta_j the two parameters of document j::
+    With a scale `sigma`, which all documents share, a document has one score phi_j, larger is better. Without
+    it, a document has two parameters theta_j, and its own scale. With F the distribution function of the
+    family::
 
         A[j, k] = F(k/n; theta_j) - F((k-1)/n; theta_j)
 
@@ -114,26 +121,32 @@ class PartitionedMeasure(Relaxation):
         family "probit":          F(u) = Phi((Phi^-1(u) - mu) / s)          theta = (mu, log s)
         family "beta":            F(u) = I_u(a, b)                          theta = (log a, log b)
 
-    Phi is the standard normal distribution function and I_u(a, b) the regularized incomplete beta function.
-    Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher. Scores
-    have the shape (N, 2) and hold theta. They may be any real numbers; those beyond `limits` are clipped.
+    and with a shared scale, where x_j is phi_j less the mean of the query::
 
-    Use this instead of `SmoothedIndicator` if the scorer should learn how certain each document's rank is:
-    the second parameter is learned for each document.
+        "logit-logistic", "probit":  mu = -x_j, s = sigma
+        "beta":                      a = 4 m / sigma^2, b = 4 (1 - m) / sigma^2, m = sigmoid(-x_j)
+
+    Phi is the standard normal distribution function and I_u(a, b) the regularized incomplete beta function.
+    Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher.
+    Without a shared scale, scores have the shape (N, 2) and hold theta. They may be any real numbers; those
+    beyond `limits` are clipped. The second parameter says how certain the rank of each document is.
 
     Parameters
     ----------
     family : {"logit-logistic", "probit", "beta"}, default "logit-logistic"
         Family of distributions. "logit-logistic", used by the paper, is the cheapest and has the heaviest
         tails; "probit" has Gaussian tails; "beta" can put a document's mass at both ends.
+    sigma : float, optional
+        Scale that all documents share. None means that every document has its own, and two parameters.
 
     Examples
     --------
-    >>> PartitionedMeasure("probit").width
-    2
+    >>> PartitionedMeasure("probit").width, PartitionedMeasure("probit", sigma=1.0).width
+    (2, 1)
     """
 
     family: Literal["logit-logistic", "probit", "beta"] = "logit-logistic"
+    sigma: float | None = None
 
     @property
     def limits(self) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -152,10 +165,12 @@ class PartitionedMeasure(Relaxation):
 
     def __post_init__(self) -> None:
         one_of("PartitionedMeasure: family", self.family, ("logit-logistic", "probit", "beta"))
+        if self.sigma is not None:
+            object.__setattr__(self, "sigma", number("PartitionedMeasure: sigma", self.sigma, above=True))
 
     @property
     def width(self) -> int:
-        return 2
+        return 2 if self.sigma is None else 1
 
 
 def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
@@ -167,7 +182,7 @@ def score_weights(relaxation: Relaxation) -> tuple[float, ...]:
     >>> score_weights(PartitionedMeasure("probit")), score_weights(PartitionedMeasure("beta"))
     ((-1.0, 0.0), (-1.0, 1.0))
     """
-    if isinstance(relaxation, PartitionedMeasure):
+    if relaxation.width == 2 and isinstance(relaxation, PartitionedMeasure):
         return (-1.0, 1.0) if relaxation.family == "beta" else (-1.0, 0.0)
     return (1.0,)
 
@@ -181,8 +196,10 @@ RELAXATIONS: dict[str, Relaxation] = {
 }
 
 
-def as_relaxation(value: str | Relaxation) -> Relaxation:
+def as_relaxation(value: str | Relaxation, scale: float | None = None) -> Relaxation:
     """Look up a relaxation with default settings by its name; return a `Relaxation` unchanged.
+
+    scale  Scale that the documents of a partitioned measure share, if it is given by name.
 
     >>> as_relaxation("laplace")
     SmoothedIndicator(sigma=1.0, kernel='laplace', accuracy='fast')
@@ -193,7 +210,8 @@ def as_relaxation(value: str | Relaxation) -> Relaxation:
                 f"relaxation must be one of {', '.join(map(repr, RELAXATIONS))} or a Relaxation; "
                 f"got {value!r}."
             )
-        return RELAXATIONS[value]
+        found = RELAXATIONS[value]
+        return replace(found, sigma=scale) if isinstance(found, PartitionedMeasure) else found
     if not isinstance(value, Relaxation):
         raise ValueError(f"relaxation must be a name or a Relaxation; got {value!r}.")
     return value
@@ -203,7 +221,7 @@ def relaxation_record(relaxation: Relaxation) -> dict[str, Any]:
     """Convert a relaxation to a dictionary of plain data, which `relaxation_from` reads.
 
     >>> relaxation_record(PartitionedMeasure("beta"))
-    {'type': 'PartitionedMeasure', 'family': 'beta'}
+    {'type': 'PartitionedMeasure', 'family': 'beta', 'sigma': None}
     """
     return {"type": type(relaxation).__name__, **asdict(relaxation)}  # type: ignore[call-overload]
 

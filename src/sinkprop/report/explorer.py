@@ -232,10 +232,10 @@ def _matrix(details: Details, place: int) -> Floats:
     from sinkprop.objective.rank_distribution import doubly_stochastic
     from sinkprop.objective.relaxations import PartitionedMeasure
 
-    theta = np.asarray((details.parameters or ())[place], dtype=np.float64)
-    return doubly_stochastic(
-        theta, relaxation=PartitionedMeasure(own["family"]), n_iter=own["n_iter"], epsilon=own["epsilon"]
-    )
+    relaxation = PartitionedMeasure(own["family"], own.get("sigma"))
+    given = details.parameters if relaxation.width == 2 else details.scores
+    x = np.asarray((given or ())[place], dtype=np.float64)
+    return doubly_stochastic(x, relaxation=relaxation, n_iter=own["n_iter"], epsilon=own["epsilon"])
 
 
 def _packed(P: Floats) -> tuple[str, float]:

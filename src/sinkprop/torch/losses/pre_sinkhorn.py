@@ -39,7 +39,8 @@ def pre_sinkhorn(
         columns = None
         if mask is not None:
             columns = torch.arange(mask.shape[-1], device=mask.device) < mask.sum(-1, keepdim=True)
-        return partitioned(scores, mask, relaxation), mask, columns, None
+        theta = scores if relaxation.width == 2 else _with_shared_scale(scores, mask, relaxation)
+        return partitioned(theta, mask, relaxation), mask, columns, None
     if not isinstance(relaxation, SmoothedIndicator):
         raise TypeError(
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
@@ -213,6 +214,22 @@ def _standardized(theta: Tensor, edges: Tensor, family: str) -> Tensor:
     limit = 800.0 if family == "logit-logistic" else 40.0
     z = in_place(edges.unsqueeze(-2) - theta[..., :1], "mul", (-theta[..., 1:]).exp())
     return in_place(z, "clamp", -limit, limit)
+
+
+def _with_shared_scale(scores: Tensor, mask: Tensor | None, measure: PartitionedMeasure) -> Tensor:
+    """Return the two parameters of each document, (B, n, 2), from scores (B, n) and the measure's scale."""
+    if mask is None:
+        x = scores - scores.mean(-1, keepdim=True)
+    else:  # padding may hold any score, including inf and NaN
+        scores = torch.where(mask, scores, 0)
+        mean = scores.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+        x = torch.where(mask, scores - mean, 0)
+    log_sigma = math.log(measure.sigma or 1.0)
+    if measure.family == "beta":
+        total = math.log(4) - 2 * log_sigma
+        log = torch.nn.functional.logsigmoid
+        return torch.stack([total + log(-x), total + log(x)], -1)
+    return torch.stack([-x, torch.full_like(x, log_sigma)], -1)
 
 
 def _normal_density(z: Tensor) -> Tensor:
