@@ -67,8 +67,9 @@ def ratio(n, relaxation):
         y = np.column_stack([y, np.full(len(y), -1.0)])
     qid = np.repeat(np.arange(queries), n)
     best = {5: np.inf, "converged": np.inf}
-    began = time.perf_counter()
-    while time.perf_counter() - began < 2:
+    began, rounds = time.perf_counter(), 0
+    while time.perf_counter() - began < 2 or rounds < 6:
+        rounds += 1
         for n_iter, least in best.items():
             start = time.process_time()
             expected_gain(y, labels, qid, relaxation=relaxation, n_iter=n_iter, n_threads=1)

@@ -21,7 +21,7 @@ class Converged:
 
     In the limit, all rows and columns of Pi sum to 1. The gradient is that of the limit, computed from a
     linear system instead of from the iterations. For a `SmoothedIndicator`, about 15 products of the matrix A
-    with a vector give the limit, whatever the width sigma and the number of documents.
+    with a vector give the limit, for any width sigma and any number of documents.
 
     Parameters
     ----------
