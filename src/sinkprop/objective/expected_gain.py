@@ -224,7 +224,7 @@ def prepared_gain(
     )
     from sinkprop.objective.normalization import warn_unconverged
 
-    warn_unconverged(residual, settings.tol, stacklevel=4)
+    warn_unconverged(residual, settings.tol, stacklevel=5)
     return per_query, gradient
 
 

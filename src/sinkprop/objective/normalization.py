@@ -80,8 +80,8 @@ def rows_sum_to_one(n_iter: Iterations) -> bool:
 def warn_unconverged(residual: Floats, tol: float, *, stacklevel: int = 2) -> None:
     """Warn if a row or column sum of any query is farther than `tol` from 1.
 
-    `residual` has the largest deviation of each query. The warning seems to come from the caller of the
-    function that is `stacklevel` calls up.
+    `residual` has the largest deviation of each query. `stacklevel` is that of `warnings.warn`, counted from
+    the calling function.
     """
     failed = ~(residual <= tol)
     if failed.any():
