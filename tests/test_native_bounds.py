@@ -19,7 +19,15 @@ def numbers(*values: int, dtype: str = "i8") -> np.ndarray:
 
 
 def settings() -> Arguments:
-    return {"relaxation": 0, "sigma": 1.0, "exact": True, "half_steps": 2, "epsilon": 0.0, "tol": 0.0, "n_threads": 1}
+    return {
+        "relaxation": 0,
+        "sigma": 1.0,
+        "exact": True,
+        "half_steps": 2,
+        "epsilon": 0.0,
+        "tol": 0.0,
+        "n_threads": 1,
+    }
 
 
 def queries() -> Arguments:
@@ -46,7 +54,15 @@ def project() -> Arguments:
 
 
 def tree_derivatives() -> Arguments:
-    own = {"widths": np.ones(1), "blend": 0.5, "noise": 0.0, "seed": 0, "half_steps": 2, "epsilon": 0.0, "tol": 0.0}
+    own = {
+        "widths": np.ones(1),
+        "blend": 0.5,
+        "noise": 0.0,
+        "seed": 0,
+        "half_steps": 2,
+        "epsilon": 0.0,
+        "tol": 0.0,
+    }
     out = {"per_query": np.empty(Q), "gradient": np.empty(N, "f4"), "hessian": np.empty(N, "f4")}
     return {**queries(), **gains(), **own, "query_weight": np.ones(Q), "least": 1e-9, "n_threads": 1, **out}
 

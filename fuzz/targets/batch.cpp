@@ -33,6 +33,11 @@ struct Problem {
         }
         for (std::size_t k = 0; k < n_classes * queries.longest; ++k)
             D.push_back(1 / std::log2(double(k % queries.longest) + 2));
+        if (input.byte() % 4 == 1) {  // the limit of the normalization
+            settings.half_steps = limit_half_steps;
+            settings.tol = std::ldexp(1.0, -int(input.below(60)));
+            settings.max_iter = 1 + int(input.below(100));
+        }
     }
 
     Batch batch() const {
@@ -54,9 +59,12 @@ struct Problem {
 void gain(const Problem& p, bool normalize) {
     const std::size_t queries = p.queries.queries(), n = p.scores.size();
     std::vector<double> value(queries, -7), gradient(n, -7), value2(queries, -8), gradient2(n, -8);
-    expected_gain(p.batch(), p.settings, normalize, 1, 1, value.data(), gradient.data());
-    expected_gain(p.batch(), p.settings, normalize, 1, 2, value2.data(), gradient2.data());
+    std::vector<double> residual(queries, -7), residual2(queries, -8);
+    expected_gain(p.batch(), p.settings, normalize, 1, 1, value.data(), gradient.data(), residual.data());
+    expected_gain(p.batch(), p.settings, normalize, 1, 2, value2.data(), gradient2.data(), residual2.data());
     check(fuzz::same(value, value2) && fuzz::same(gradient, gradient2), "expected_gain depends on the threads");
+    check(fuzz::same(residual, residual2), "the residual depends on the threads");
+    for (double r : residual) check(r >= 0, "a residual is negative or not a number");
     check(fuzz::finite(value), "expected_gain is not finite");
     // The columns of Pi need not sum to 1 after few half steps, so that only its sign is certain.
     for (double v : value) check(v >= -1e-9, "an expected gain is negative");

@@ -158,7 +158,6 @@ inline void limit_rev(const Operator& A, const Normalization& z, const double* q
     });
 }
 
-// Computes the scaling vectors of a normalization: those of `scale`, or those of the limit
 template <class Operator>
 inline void normalize(const Operator& A, const Normalization& z, double* q) {
     if (z.to_limit())
@@ -167,47 +166,13 @@ inline void normalize(const Operator& A, const Normalization& z, double* q) {
         scale(A, z.T, z.epsilon, q);
 }
 
-// The reverse pass of `normalize`, after that of the gain
 template <class Operator>
-SINKPROP_INLINE void normalize_rev(const Operator& A, const Normalization& z, const double* q, const Adjoints& a,
-                                   double* SINKPROP_RESTRICT gradient) {
+inline void normalize_rev(const Operator& A, const Normalization& z, const double* q, const Adjoints& a,
+                          double* SINKPROP_RESTRICT gradient) {
     if (z.to_limit())
         limit_rev(A, z, q, a, gradient);
     else if (z.T > 0)
         scale_rev(A, z.T, z.epsilon, q, a, gradient);
-}
-
-// Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
-// `gradient`.
-//
-// The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
-// adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
-// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
-template <class Operator>
-inline double expected_gain(const Operator& A, const GainView& view, const Normalization& normalization,
-                            double* scratch, double* SINKPROP_RESTRICT gradient) {
-    const std::size_t N = A.size;
-    const int T = normalization.T;
-    const double epsilon = normalization.epsilon;
-    double* q = scratch;
-    const Adjoints a(q + (T + 1) * N, N);
-    normalize(A, normalization, q);
-    const Factors pi(q, T, N);
-    for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
-    double value = 0;
-    for (std::size_t c = 0; c < view.n_classes; ++c) {
-        const double *d = view.D + c * N, *g = view.g;
-        if constexpr (has_ties<Operator>) {
-            g += c * N;
-        } else if (view.n_classes > 1) {
-            for (std::size_t i = 0; i < N; ++i) a.g_class[i] = view.classes[i] == std::int32_t(c) ? view.g[i] : 0;
-            g = a.g_class;
-        }
-        value += gain(A, c, g, d, T, epsilon, pi, a);
-        gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
-    }
-    normalize_rev(A, normalization, q, a, gradient);
-    return value;
 }
 
 }  // namespace SINKPROP_ISA

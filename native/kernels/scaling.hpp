@@ -3,6 +3,7 @@
 //   scale                   docs/linear-time.md 1.1
 //   gain                    docs/linear-time.md 1.2
 //   gain_rev, scale_rev     docs/linear-time.md 1.3, with the gradient of docs/linear-time.md 2
+// The limit of the normalization, which can take the place of the half iterations, is in converged.hpp.
 //
 // The matrix A has the entries A_ij = K(y_i - y_j), for a kernel K and scores y. With the documents in score order it
 // is symmetric. Its entries are not used here: an operator computes its products with vectors. T half iterations of
@@ -257,6 +258,48 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     A.apply_rev(p, 0, nullptr, [&](std::size_t i, Lanes, Lanes dk, Lanes, double*) SINKPROP_LAMBDA {
         (load(gradient, i) + load(q, i) * dk).store(gradient + i);
     });
+}
+
+// Computes the scaling vectors of a normalization: those of `scale`, or those of the limit (converged.hpp)
+template <class Operator>
+void normalize(const Operator& A, const Normalization& z, double* q);
+
+// The reverse pass of `normalize`, after that of the gain: `scale_rev`, or that of the limit (converged.hpp)
+template <class Operator>
+void normalize_rev(const Operator& A, const Normalization& z, const double* q, const Adjoints& a,
+                   double* SINKPROP_RESTRICT gradient);
+
+// Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
+// `gradient`.
+//
+// The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
+// adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
+// p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
+template <class Operator>
+inline double expected_gain(const Operator& A, const GainView& view, const Normalization& normalization,
+                            double* scratch, double* SINKPROP_RESTRICT gradient) {
+    const std::size_t N = A.size;
+    const int T = normalization.T;
+    const double epsilon = normalization.epsilon;
+    double* q = scratch;
+    const Adjoints a(q + (T + 1) * N, N);
+    normalize(A, normalization, q);
+    const Factors pi(q, T, N);
+    for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
+    double value = 0;
+    for (std::size_t c = 0; c < view.n_classes; ++c) {
+        const double *d = view.D + c * N, *g = view.g;
+        if constexpr (has_ties<Operator>) {
+            g += c * N;
+        } else if (view.n_classes > 1) {
+            for (std::size_t i = 0; i < N; ++i) a.g_class[i] = view.classes[i] == std::int32_t(c) ? view.g[i] : 0;
+            g = a.g_class;
+        }
+        value += gain(A, c, g, d, T, epsilon, pi, a);
+        gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
+    }
+    normalize_rev(A, normalization, q, a, gradient);
+    return value;
 }
 
 // Computes the product out = Pi x with the matrix of rank probabilities, which is u * ((A + epsilon) (v * x)). `q` must

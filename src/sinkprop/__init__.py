@@ -12,7 +12,6 @@ from sinkprop.metrics.measures import Metric, parse_metric, parse_metrics
 from sinkprop.metrics.ranking import Ranking, ranking
 from sinkprop.objective.expected_gain import ExpectedGain, expected_gain
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear, parse_gain
-from sinkprop.objective.normalization import Converged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     )
     from sinkprop.objective.gains.custom import ColumnGain, RowGain
     from sinkprop.objective.gains.rows import ExpectedExposure, ExposureGap
+    from sinkprop.objective.normalization import Converged
     from sinkprop.objective.permutation import choose_permutation
     from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
     from sinkprop.objective.sinkhorn import sinkhorn, sinkhorn_vjp
@@ -131,6 +131,7 @@ _LAZY = {
     "AutoRanker": "sinkprop.auto.ranker",
     "AveragePrecision": "sinkprop.objective.gains.columns",
     "ColumnGain": "sinkprop.objective.gains.custom",
+    "Converged": "sinkprop.objective.normalization",
     "ExpectedExposure": "sinkprop.objective.gains.rows",
     "ExposureGap": "sinkprop.objective.gains.rows",
     "RankCalibration": "sinkprop.calibration",

@@ -145,6 +145,22 @@ def test_overview_names_every_command():
 # train
 
 
+@pytest.mark.parametrize("n_iter", ["converged", "converged(tol=1e-06)", "1.5"])
+def test_train_takes_a_number_of_iterations_or_their_limit(files, tmp_path, run, n_iter):
+    model = tmp_path / "m.model"
+    given = ["train", files / "train.txt", "--vali", files / "vali.txt", "--model", model, *FAST]
+    done = run(*given, "--n-iter", n_iter)
+    assert (done.status, done.error) == (0, "")
+    X, y, qid, _ = problem()
+    Xv, yv, qv, _ = problem(seed=1)
+    setting = float(n_iter) if n_iter == "1.5" else n_iter
+    direct = sinkprop.SinkPropRanker(penalty=1e-3, selection="validation", n_iter=setting, verbose=False)
+    direct.fit(X, y, qid=qid, eval_set=[(Xv, yv)], eval_qid=[qv])
+    saved = sinkprop.load_model(model)
+    assert saved.n_iter == setting
+    np.testing.assert_array_equal(saved.coef_, direct.coef_)
+
+
 def test_train_saves_the_model_that_python_would(files, tmp_path, run):
     model = tmp_path / "m.model"
     done = run("train", files / "train.txt", "--vali", files / "vali.txt", "--model", model, *FAST)
@@ -899,6 +915,9 @@ def test_a_file_that_is_no_model(files, tmp_path, run, content, said):
         (["train", "TRAIN", "--model", "new", "--penalty", "1e-3,x"], "'x' is not a penalty"),
         (["train", "TRAIN", "--model", "new", "--penalty", "-1"], "'-1' is not a penalty"),
         (["train", "TRAIN", "--model", "new", "--penalty", "nan"], "'nan' is not a penalty"),
+        (["train", "TRAIN", "--model", "new", "--n-iter", "limit"], "'converged' or a form such as"),
+        (["train", "TRAIN", "--model", "new", "--n-iter", "-1"], "n_iter must be a number of iterations"),
+        (["train", "TRAIN", "--model", "new", "--method", "auto", "--n-iter", "3"], "--n-iter"),
         (["train", "TRAIN", "--model", "new", "--threads", "0"], "--threads"),
         (["train", "TRAIN", "--model", "new", "--relaxation", "cauchy"], "--relaxation"),
         (["train", "TRAIN", "--model", "new", "--vali-group", "TEST"], "--vali-group requires --vali"),

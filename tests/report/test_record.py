@@ -357,6 +357,16 @@ class TestOtherDistributions:
         assert [len(entry["matrices"]) for entry in own["explorer"]["queries"]] == [1, 1, 0, 0, 0]
         assert "show the order of the documents only" in own["explorer"]["note"]
 
+    def test_the_limit_is_shown_with_many_iterations(self):
+        model = fitted(quick(n_iter="converged", penalty=0.01))
+        test = fold(1).test
+        (own,) = models_report({"m": model}, test)["datasets"]
+        given = own["explorer"]["distributions"]["m"]["test"]
+        assert (given["sigma"], given["n_iter"], given["own"]) == (model.sigma_, 50, True)
+        family = fitted(quick(relaxation="probit", n_iter="converged", penalty=0.01))
+        (own,) = models_report({"m": family}, test)["datasets"]
+        assert "m" in own["explorer"]["queries"][0]["matrices"]
+
     def test_smoothrank_is_shown_with_its_own_width_after_whole_iterations(self):
         model = fitted(SmoothRankRanker(penalty=0.01))
         (own,) = models_report({"m": model}, fold(1).test)["datasets"]

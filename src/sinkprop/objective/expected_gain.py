@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,8 +24,10 @@ from sinkprop.objective.native_terms import (
     native_gains,
     native_settings,
 )
-from sinkprop.objective.normalization import Iterations, warn_unconverged
 from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
+
+if TYPE_CHECKING:
+    from sinkprop.objective.normalization import Iterations
 
 __all__ = ["ExpectedGain", "expected_gain"]
 
@@ -220,7 +222,9 @@ def prepared_gain(
     evaluate(
         x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor, residual
     )
-    warn_unconverged(residual, settings.tol, stacklevel=4)
+    from sinkprop.objective.normalization import warn_unconverged
+
+    warn_unconverged(residual, settings.tol, stacklevel=5)
     return per_query, gradient
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sinkprop.common.arguments import half_steps
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.objective.gains import Gain, RankLinearGain, Term
 from sinkprop.objective.gains.base import label_column
-from sinkprop.objective.normalization import Converged, Iterations, as_iterations
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
+
+if TYPE_CHECKING:
+    from sinkprop.objective.normalization import Iterations
 
 __all__ = ["NativeGains", "NativeSettings", "NativeTerms", "native_gains", "native_settings"]
 
@@ -99,10 +102,13 @@ def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) 
     # added, are at most 1.
     if epsilon > 1e100:
         raise ValueError(f"epsilon must be at most 1e100; got {epsilon!r}.")
-    n_iter = as_iterations(n_iter)
-    if isinstance(n_iter, Converged):
-        return NativeSettings(code, sigma, exact, n_iter.max_iter, float(epsilon), n_iter.tol)
-    return NativeSettings(code, sigma, exact, int(2 * n_iter), float(epsilon))
+    if isinstance(n_iter, Real):
+        return NativeSettings(code, sigma, exact, half_steps(n_iter), float(epsilon))
+    from sinkprop.objective.normalization import Converged, as_iterations
+
+    limit = as_iterations(n_iter)
+    assert isinstance(limit, Converged)
+    return NativeSettings(code, sigma, exact, limit.max_iter, float(epsilon), limit.tol)
 
 
 def native_gains(

@@ -21,7 +21,7 @@ class Converged:
 
     In the limit, all rows and columns of Pi sum to 1. The gradient is that of the limit, computed from a
     linear system instead of from the iterations. For a `SmoothedIndicator`, about 15 products of the matrix A
-    with a vector give the limit, whatever the width sigma and the number of documents.
+    with a vector give the limit, for any width sigma and any number of documents.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ def rows_sum_to_one(n_iter: Iterations) -> bool:
 def warn_unconverged(residual: Floats, tol: float, *, stacklevel: int = 2) -> None:
     """Warn if a row or column sum of any query is farther than `tol` from 1.
 
-    `residual` has the largest deviation of each query. The warning seems to come from the caller of the
-    function that is `stacklevel` calls up.
+    `residual` has the largest deviation of each query. `stacklevel` is that of `warnings.warn`, counted from
+    the calling function.
     """
     failed = ~(residual <= tol)
     if failed.any():

@@ -48,7 +48,7 @@ def limit_scalings(
             "under torch.compile, torch.func or forward-mode differentiation; give a number of iterations."
         )
     if symmetric:
-        columns = rows
+        columns = None  # that of the rows; torch.compile does not take the same tensor twice
     with full_precision(A):
         scalings: tuple[Tensor, Tensor] = call(_Scalings, A, rows, columns, epsilon, symmetric, tol, max_iter)
     return scalings
