@@ -200,7 +200,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
         """Fit the simplest member to all training queries, without a time limit, and warn."""
         name = "trees" if self._categories.values else "ridge"
         what = KINDS[name].in_words
-        warnings.warn(f"AutoRanker: {reason}. The model is {what} on all queries.", UserWarning, stacklevel=4)
+        warnings.warn(f"AutoRanker: {reason}. The model is {what} on all queries.", UserWarning, stacklevel=5)
         endless = Clock(float("inf"))
         model = fitted_member(name, settings, data, None, endless)
         self._keep_held_out(take_held_out(model))
@@ -256,7 +256,7 @@ class AutoRanker(CategoricalInputs, BaseRanker):
             clock.seconds,
         )
         if found.stopped:
-            warnings.warn(f"AutoRanker: {self.fit_result_.message}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"AutoRanker: {self.fit_result_.message}", RuntimeWarning, stacklevel=5)
 
     def _set_members(
         self,

@@ -105,7 +105,7 @@ class TunedRanker(BaseRanker):
                 notify=notify,
             )
         if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
         self.fit_result_ = result
         self._keep_held_out(held_out)
         self._set_model(model)

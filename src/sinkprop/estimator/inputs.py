@@ -171,7 +171,7 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
             warnings.warn(
                 f"fit: no qid was given, so all {n} rows count as one query. Pass qid=, one id per row.",
                 UserWarning,
-                stacklevel=3,  # the warning shows the line that called fit
+                stacklevel=4,  # the warning shows the line that called fit
             )
             groups = group_rows(None, n)
         else:

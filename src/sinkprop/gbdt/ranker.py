@@ -461,13 +461,13 @@ class BoostedRanker(FittedTrees):
     def _finish(self, grown: GrownModel, n_features: int) -> None:
         result = grown.result
         if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=5)
         if result.still_rising and result.n_rounds >= _MANY_TREES:
             warnings.warn(
                 f"{type(self).__name__}: the {result.criterion} of the validation queries still rose when "
                 f"the {result.n_rounds} trees were grown. Set a larger n_estimators or learning_rate.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         self.scaling_ = fit_scaling("none", np.empty((0, n_features)))
         self._set_fitted(booster_of(grown.text), result, grown.n_boosters)

@@ -97,5 +97,5 @@ def watching_time(name: str) -> Iterator[None]:
             f"{name}: the fit took {seconds:.0f} s but had a processor for only {used:.0f} s of them. It "
             "waited for other programs, or for a disk.",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

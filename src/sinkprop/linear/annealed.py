@@ -167,7 +167,7 @@ class AnnealedRanker(BaseRanker):
             raise self._not_resumable(error) from None
         result = trained.result
         if result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{type(self).__name__}: {result.message}", RuntimeWarning, stacklevel=5)
         elif self.checkpoint is not None:
             Path(self.checkpoint).unlink(missing_ok=True)
         self.scaling_, self.missing_ = trained.scaling, trained.missing

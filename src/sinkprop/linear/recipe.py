@@ -411,7 +411,7 @@ def _result(
     weights = [finished[i].weights[j] for i in used for j in range(len(averaged))]
     shares = np.repeat(choice.shares[used] / len(averaged), len(averaged))
     sigma = recipe.tracks[max(finished[used[0]].track, 0)][finished[used[0]].stage][1]
-    if sigma is not None:
+    if isinstance(recipe.relaxation, SmoothedIndicator):
         scaling, every = paths[0].scaling, arrangement.every
         widths = [width or 1.0 for width in spreads([(every, W) for W in weights], scaling)]
         sigmas = [stages[i].sigma or 0.0 for i in used for _ in averaged]
@@ -449,7 +449,7 @@ def _held_out(
     scorers = {}
     for j in validating:
         weights = [finished[i].weights[j] for i in used]
-        if relaxation.width == 1:
+        if isinstance(relaxation, SmoothedIndicator):
             widths = [width or 1.0 for width in spreads([(every, W) for W in weights], scaling)]
             model = _sum(choice.shares[used], [W / width for W, width in zip(weights, widths, strict=True)])
             (width,) = spreads([(every, model)], scaling)

@@ -339,7 +339,7 @@ class NeuralRanker(BaseRanker):
         if fitted.overflow is not None:
             raise fitted.overflow
         if fitted.result.status == "interrupted":
-            warnings.warn(f"{type(self).__name__}: {fitted.result.message}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {fitted.result.message}", RuntimeWarning, stacklevel=4)
 
     def _set_fitted(self, fitted: FittedNetwork) -> None:
         # After training, all parameters are views of one vector. Give each its own memory, and no gradient.
