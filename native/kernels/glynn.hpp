@@ -1,4 +1,4 @@
-// Glynn's formula for the permanent: with signs d_0 = 1 and d_i = +1 or -1,
+// Glynn's formula for the permanent (docs/permanents.md): with signs d_0 = 1 and d_i = +1 or -1,
 //
 //   2^(n - 1) per(A) = sum over d of prod_i d_i prod_j s_j(d),   s_j(d) = sum_i d_i A[i, j].
 //

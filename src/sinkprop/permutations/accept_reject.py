@@ -85,10 +85,10 @@ def sample_matchings(
     max_draws: int = 10_000_000,
     n_threads: int | None = None,
 ) -> Integers:
-    """Independent random matchings s of rows with columns, with probability proportional to prod_i A[i, s(i)].
+    """Random matchings of rows with columns, with probability proportional to the product of their entries.
 
-    The draws are exact: acceptance and rejection by Huber and Law (2008). Few draws are accepted if the
-    matrix is large and its rows are dominated by a few entries.
+    The draws are independent and exact: acceptance and rejection by Huber and Law (2008). Few are accepted
+    if the matrix is large and its rows are dominated by a few entries.
 
     Parameters
     ----------
@@ -169,7 +169,8 @@ def seed_of(seed: int | np.random.Generator | None) -> int:
         rng = np.random.default_rng(seed)
     except (TypeError, ValueError):
         raise ValueError(
-            f"seed must be a whole number that is not below 0, a numpy.random.Generator or None; got {seed!r}."
+            "seed must be a whole number that is not below 0, a numpy.random.Generator or None; got "
+            f"{seed!r}."
         ) from None
     return int(rng.integers(2**63))
 
@@ -182,7 +183,10 @@ def confidence_of(confidence: float) -> float:
 
 
 class _Tables:
-    """What the native code needs to draw matchings of a matrix, or of its transpose if its bound is lower."""
+    """Probabilities from which the native code draws matchings.
+
+    They are of the matrix, or of its transpose if the bound of the transpose is lower.
+    """
 
     def __init__(self, B: Floats, blocks: list[Block]) -> None:
         log_A = np.full_like(B, -np.inf)
@@ -221,9 +225,7 @@ def _huber_law(r: Floats) -> Floats:
     return np.where(r > 1, r + 0.5 * np.log(np.maximum(r, 1)) + math.e - 1, 1 + (math.e - 1) * r)
 
 
-def _batches(
-    tables: _Tables, seed: int, max_draws: int, n_threads: int
-) -> Iterator[npt.NDArray[np.int32]]:
+def _batches(tables: _Tables, seed: int, max_draws: int, n_threads: int) -> Iterator[npt.NDArray[np.int32]]:
     """Yield matchings in the order of their numbers, with -1 in the rows of rejected draws."""
     n = len(tables.weights)
     first, count = 0, 512
@@ -239,6 +241,6 @@ def _batches(
 def _none_accepted(n_draws: int, log_bound: float, confidence: float) -> str:
     log_upper = log_bound + math.log(-math.expm1(math.log1p(-confidence) / n_draws))
     return (
-        f"None of {n_draws} draws was accepted, so the permanent is below exp({log_upper:.4g}) with confidence "
-        f"{confidence:g}: raise max_draws, or use permanent(A, 'bounds')."
+        f"None of {n_draws} draws was accepted, so the permanent is below exp({log_upper:.4g}) with "
+        f"confidence {confidence:g}: raise max_draws, or use permanent(A, 'bounds')."
     )

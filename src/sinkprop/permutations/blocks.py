@@ -23,7 +23,7 @@ _NAMED = 8  # largest number of rows or columns that a message lists
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows and columns of a block; row i of the matrix is matched with column `columns[i]` in one matching."""
+    """Rows and columns of a block, in an order in which they are matched."""
 
     rows: Positions
     columns: Positions
@@ -42,7 +42,9 @@ class Violator:
     def __str__(self) -> str:
         if not self.columns:
             return f"row {self.rows[0]} is all zeros"
-        return f"{_named('row', self.rows)} have all their nonzero entries in {_named('column', self.columns)}"
+        return (
+            f"{_named('row', self.rows)} have all their nonzero entries in {_named('column', self.columns)}"
+        )
 
 
 def matrix_of(A: npt.ArrayLike) -> Floats:
@@ -52,10 +54,12 @@ def matrix_of(A: npt.ArrayLike) -> Floats:
 
 def blocks_of(B: Floats) -> list[Block] | Violator:
     """Return the blocks of a nonnegative square matrix, or the reason why its permanent is 0."""
+    pattern = B > 0
+    if pattern.all():
+        return [Block(np.arange(len(B)), np.arange(len(B)))]
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
-    pattern = B > 0
     match = maximum_bipartite_matching(csr_matrix(pattern), perm_type="column").astype(np.intp)
     if np.any(match < 0):
         limit = sinkhorn_limit(B, max_iter=1)
@@ -72,8 +76,8 @@ def require_matching(B: Floats) -> list[Block]:
     blocks = blocks_of(B)
     if isinstance(blocks, Violator):
         raise ValueError(
-            f"A must have a perfect matching, n nonzero entries with one in each row and column; {blocks}, so "
-            "every product of n such entries is 0."
+            "A must have a perfect matching, n nonzero entries with one in each row and column; "
+            f"{blocks}, so every product of n such entries is 0."
         )
     return blocks
 

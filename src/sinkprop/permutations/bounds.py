@@ -46,7 +46,7 @@ Named = dict[str, float]
 
 
 def block_bounds(A: Floats) -> tuple[Named, Named]:
-    """Return lower and upper bounds on log per(A), by name; A is a block of more than one row, or one entry."""
+    """Return lower and upper bounds on the logarithm of the permanent of a block, by name."""
     n = len(A)
     log_A = log_entries(A)
     if n == 1:
@@ -77,45 +77,43 @@ _UPPER = ("row sums", "Soules", "Carlen-Lieb-Loss", "bethe")
 
 @dataclass(frozen=True, eq=False)
 class _Scaling:
-    """The logarithms of B, with the vectors u and v."""
+    """The logarithms of the entries of A and of B, with the vectors u and v."""
 
-    log_A: Floats
+    entries: Floats
     u: Floats
     v: Floats
 
     @property
-    def log_B(self) -> Floats:
-        scaled: Floats = self.u[:, None] + self.log_A + self.v
-        return scaled
+    def scaled(self) -> Floats:
+        """The logarithms of B."""
+        logs: Floats = self.u[:, None] + self.entries + self.v
+        return logs
 
     @property
     def log_factor(self) -> float:
-        """log per(A) - log per(B)."""
+        """The logarithm of per(A) / per(B)."""
         return -float(self.u.sum() + self.v.sum())
 
     @property
     def rounding(self) -> float:
-        """Bound on the effect of rounding errors of `log_factor` and of the entries of `log_B`."""
+        """Bound on the effect of rounding errors of `log_factor` and of the entries of B."""
         n = len(self.u)
-        entries = float(np.abs(self.log_A[self.log_A > -np.inf]).max())
-        factors = np.abs(self.u), np.abs(self.v)
-        largest = entries + float(factors[0].max() + factors[1].max())
-        return _ROUNDING * (n * largest + float(factors[0].sum() + factors[1].sum()) + n)
+        u, v = np.abs(self.u), np.abs(self.v)
+        largest = float(np.abs(self.entries[self.entries > -np.inf]).max() + u.max() + v.max())
+        return _ROUNDING * (n * largest + float(u.sum() + v.sum()) + n)
 
     def transposed(self) -> _Scaling:
-        return _Scaling(self.log_A.T, self.v, self.u)
+        return _Scaling(self.entries.T, self.v, self.u)
 
 
 def _raise(bounds: Named, others: Named) -> None:
     for name, bound in others.items():
-        if bound > bounds[name]:
-            bounds[name] = bound
+        bounds[name] = max(bounds[name], bound)
 
 
 def _lower(bounds: Named, others: Named) -> None:
     for name, bound in others.items():
-        if bound < bounds[name]:
-            bounds[name] = bound
+        bounds[name] = min(bounds[name], bound)
 
 
 def _assignment(log_A: Floats) -> float:
@@ -127,18 +125,18 @@ def _assignment(log_A: Floats) -> float:
 
 
 def _lower_bounds(P: Floats, scaling: _Scaling) -> Named:
-    margin = _margin(P, scaling.log_B)
+    margin = _margin(P, scaling.scaled)
     if margin == math.inf:
         return {}
     support = P > 0
     p = P[support]
-    ratios = p * (scaling.log_B[support] - np.log(p))
+    ratios = p * (scaling.scaled[support] - np.log(p))
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = np.where(p < 1, (1 - p) * np.log1p(-p), 0.0)
     margin += scaling.rounding + _ROUNDING * float(np.abs(ratios).sum() + np.abs(rest).sum())
     capacity = float(ratios.sum()) + scaling.log_factor - margin
     n = len(P)
-    sparse = max(_gurvits((scaling.log_A > -np.inf).sum(axis=axis)) for axis in (0, 1))
+    sparse = max(_gurvits((scaling.entries > -np.inf).sum(axis=axis)) for axis in (0, 1))
     return {
         "van der Waerden": capacity + math.lgamma(n + 1) - n * math.log(n) - _ROUNDING * n * math.log(n),
         "Gurvits": capacity + sparse,
@@ -189,7 +187,7 @@ def _margin(P: Floats, log_B: Floats) -> float:
 
 
 def _upper_bounds(scaling: _Scaling) -> Named:
-    log_B = scaling.log_B
+    log_B = scaling.scaled
     n = len(log_B)
     # Rows are divided by their largest entries, so that nothing overflows or all of a row underflows.
     largest = log_B.max(axis=1)
@@ -258,7 +256,7 @@ def _bethe_upper(P: Floats, scaling: _Scaling) -> float:
     conditions on the columns, whose terms are concave functions of the rows (Vontobel 2013), each bounded by
     its tangent at p.
     """
-    log_B = scaling.log_B
+    log_B = scaling.scaled
     support = log_B > -np.inf
     n = len(P)
     P = np.where(support, np.clip(P, 1e-300, 1 - 2.0**-53), 0.0)

@@ -62,9 +62,10 @@ def matching_marginals(
     seed: int | np.random.Generator | None = None,
     n_threads: int | None = None,
 ) -> MatchingMarginals:
-    """Probabilities of the entries in a random matching s drawn with probability proportional to prod_i A[i, s(i)].
+    """Probabilities of the entries in a random matching of rows with columns.
 
-    They are the rank probabilities that Sinkhorn's limit of A approximates.
+    A matching has a probability proportional to the product of its entries. The result is doubly stochastic:
+    the probabilities are the rank probabilities that Sinkhorn's limit of A approximates.
 
     Parameters
     ----------
@@ -105,8 +106,8 @@ def matching_marginals(
     if method == "exact" and largest > _LARGEST:
         of_block = f"A has a block of {largest} rows" if largest < len(B) else f"A has {largest} rows"
         raise ValueError(
-            f"method='exact' is for at most {_LARGEST} rows; {of_block}, which would take 2^{largest} numbers "
-            "of memory. Use method='accept-reject'."
+            f"method='exact' is for at most {_LARGEST} rows; {of_block}, which would take "
+            f"2^{largest} numbers of memory. Use method='accept-reject'."
         )
     if method == "accept-reject" or largest > _LARGEST:
         return _counted(B, blocks, limits, n_threads)

@@ -49,7 +49,8 @@ class Permanent:
     n_accepted : int
         Number of these that were accepted.
     lower_bounds : mapping
-        With method "bounds", the logarithms of all lower bounds by their names; the largest is `log_lower`.
+        With method "bounds", the logarithms of all lower bounds by their names. `log_lower` is the largest,
+        or the sum over the blocks of the largest of each.
     upper_bounds : mapping
         With method "bounds", the logarithms of all upper bounds by their names.
     message : str
@@ -92,16 +93,16 @@ def permanent(
 ) -> Permanent:
     """Permanent of a nonnegative matrix: the sum over all permutations s of prod_i A[i, s(i)].
 
-    Entries that lie on no positive diagonal (n nonzero entries, one in each row and each column) are left out.
-    The rest falls into blocks without common rows and columns, whose permanents are multiplied, so the size
-    of the largest block decides what is feasible.
+    Entries that lie on no positive diagonal (n nonzero entries, one in each row and each column) are left
+    out. The rest falls into blocks without common rows and columns, whose permanents are multiplied, so the
+    size of the largest block decides what is feasible.
 
     Parameters
     ----------
     A : array of shape (n, n)
         Finite and nonnegative, with zeros in any pattern.
     method : {"auto", "exact", "bounds", "accept-reject"}, default "auto"
-        "exact" takes time proportional to n 2^n and is for blocks of at most 30 rows. "bounds" computes
+        "exact" takes time proportional to n 2^n and is for blocks of at most 34 rows. "bounds" computes
         certified lower and upper bounds by Sinkhorn scaling, for thousands of rows. "accept-reject" draws
         random matchings (Huber and Law 2008): an unbiased estimate with an exact interval, if the matrix is
         dense. "auto" is "exact" for blocks of at most 24 rows, otherwise "bounds".
