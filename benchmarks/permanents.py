@@ -4,7 +4,8 @@
     python benchmarks/permanents.py exact        one of: exact, threads, accuracy, bounds, large, coverage
 
 Other packages are used if they are installed: `pip install thewalrus qc-permanent`. Each time is the shortest
-of several, taken in turn. thewalrus runs on NUMBA_NUM_THREADS threads, qc-permanent on one.
+of several, taken in turn. thewalrus runs on NUMBA_NUM_THREADS threads, qc-permanent on one. The ratio of one
+thread to two is meaningful only if two processors are free (on Linux, `chrt -f 10 python ...` sees to that).
 """
 
 import argparse

@@ -102,7 +102,7 @@ def letor_write() -> Arguments:
 
 
 def glynn_sums() -> Arguments:
-    return {"A": np.ones((18, 18)), "first": 0, "n_threads": 1, "sums": np.empty((1, 2))}
+    return {"A": np.ones((17, 17)), "first": 0, "n_threads": 1, "sums": np.empty((1, 2))}
 
 
 def matching_marginals() -> Arguments:
@@ -175,7 +175,7 @@ GROUPS = {
     "sums of three numbers": {"sums": np.empty((1, 3))},
     "a small matrix": {"A": np.ones((7, 7))},
     "a large matrix": {"A": np.ones((41, 41))},
-    "a matrix that is not square": {"A": np.ones((18, 17))},
+    "a matrix that is not square": {"A": np.ones((17, 16))},
 }
 SQUARE = {
     "no rows": {"A": np.ones((0, 0))},

@@ -9,7 +9,7 @@
 namespace sinkprop {
 namespace {
 
-constexpr std::uint64_t pieces_per_group = 16;
+constexpr std::uint64_t pieces_per_group = 4;
 
 std::size_t number_of_bits(std::uint32_t set) {
     std::size_t count = 0;

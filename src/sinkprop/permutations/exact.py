@@ -94,7 +94,7 @@ def _glynn(A: Floats, n_threads: int) -> float:
     """Return the sum of Glynn's formula, 2^(n - 1) times the permanent."""
     groups = _native.glynn_groups(len(A))
     sums = np.empty((groups, 2))
-    first, count = 0, min(groups, 16)
+    first, count = 0, min(groups, 256)
     while first < groups:
         start = time.perf_counter()
         _native.glynn_sums(A, first, n_threads, sums[first : first + count])
