@@ -48,6 +48,22 @@ def test_bounds_hold(part):
         assert result.log_lower <= result.log_value <= result.log_upper
 
 
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-6])
+def test_bounds_hold_for_scalings_that_are_stopped_early(tol, monkeypatch):
+    monkeypatch.setattr("sinkprop.permutations.bounds._TOL", tol)
+    rng = np.random.default_rng(5)
+    certified = 0
+    for _ in range(100):
+        A = random_matrix(rng, int(rng.integers(2, 9)))
+        exact = permanent(A, "exact").log_value
+        result = permanent(A, "bounds")
+        slack = ACCURACY * (1 + abs(exact))
+        assert max(result.lower_bounds.values()) <= exact + slack
+        assert min(result.upper_bounds.values()) >= exact - slack
+        certified += result.lower_bounds["van der Waerden"] > -math.inf
+    assert certified > 20
+
+
 def test_all_ones():
     for n in (2, 20, 300):
         result = permanent(np.ones((n, n)), "bounds")

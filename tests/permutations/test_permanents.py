@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -184,6 +185,14 @@ def test_many_deficient_rows_are_counted():
         "The permanent is 0: rows 0, 1, 2, 3, 4, 5, 6, 7, ... (10 in all) have all their nonzero entries in "
         "columns 0, 1, 2, 3, 4, 5, 6, 7, ... (9 in all)."
     )
+
+
+def test_results_can_be_pickled():
+    A = np.random.default_rng(0).random((5, 5))
+    for method in ("exact", "bounds", "accept-reject"):
+        result = permanent(A, method, seed=0)
+        copy = pickle.loads(pickle.dumps(result))
+        assert repr(copy) == repr(result)
 
 
 def test_one_row():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal, get_args
 
 import numpy as np
@@ -197,8 +196,8 @@ def _bounds(B: Floats, blocks: list[Block]) -> Permanent:
         log_lower,
         log_upper,
         "bounds",
-        lower_bounds=MappingProxyType(lower),
-        upper_bounds=MappingProxyType(upper),
+        lower_bounds=lower,
+        upper_bounds=upper,
         message=message,
     )
 
