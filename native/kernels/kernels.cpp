@@ -3,6 +3,7 @@
 
 #include "cell_sums.hpp"
 #include "exponential_sums.hpp"
+#include "glynn.hpp"
 #include "listnet.hpp"
 #include "matrix_sums.hpp"
 #include "pairwise.hpp"
@@ -404,7 +405,8 @@ const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          row_scores<float>,
                          add_products<double>,
                          add_products<float>,
-                         add_rows};
+                         add_rows,
+                         glynn};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop
