@@ -64,7 +64,7 @@ class PermutationLearner(OnlineLearner):
         Bound of the loss of the best ranking in hindsight to tune the learning rate for; full information
         only. Much better than `n_rounds` if some ranking has nearly no loss.
     learning_rate : float, optional
-        eta, instead of a tuned one.
+        Rate eta to use instead of a tuned one.
     exploration : float, default 0.0
         Implicit exploration (Neu 2015), for semi-bandit feedback: it limits the estimate of a loss to
         1 / exploration. Regrets then vary less, at the cost of the term above.

@@ -21,15 +21,19 @@ Learner = TypeVar("Learner", bound="OnlineLearner")
 class OnlineLearner(ABC):
     """A learner that draws a ranking in each round, and then gets the losses of that round.
 
-    Attributes
+    Parameters
     ----------
     n : int
-        Number of documents.
-    feedback : str
-        "full" if `update` gets the losses of all documents at all ranks, "semi-bandit" if it gets only those
-        of the ranking that was drawn.
+        Number of documents and of ranks.
+    feedback : {"full", "semi-bandit"}
+        Whether `update` gets the losses of all documents at all ranks, or only those of the drawn ranking.
     n_rounds : int or None
         Number of rounds that the learning rate is tuned for.
+    seed : int, numpy.random.Generator or None
+        Seed of the draws.
+
+    Attributes
+    ----------
     rounds : int
         Number of rounds so far.
     loss : float

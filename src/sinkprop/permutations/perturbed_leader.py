@@ -42,11 +42,11 @@ class PerturbedLeader(OnlineLearner):
     n_rounds : int, optional
         Number of rounds to tune the learning rate for. Either this or `learning_rate` must be given.
     learning_rate : float, optional
-        eta, instead of a tuned one: one over the scale of the random numbers.
+        Rate eta to use instead of a tuned one: one over the scale of the random numbers.
     perturbation : {"exponential", "uniform"}, default "exponential"
         Distribution of the random numbers; semi-bandit feedback needs the exponential one.
     max_draws : int, optional
-        M, the largest number of draws per round with semi-bandit feedback. By default sqrt(T) for `n_rounds`
+        Largest number M of draws per round with semi-bandit feedback. By default sqrt(T) for `n_rounds`
         T, and 100 for a given learning rate.
     seed : int or numpy.random.Generator, optional
         Seed of the draws. By default every learner draws others.

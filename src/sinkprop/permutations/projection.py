@@ -22,13 +22,12 @@ def projected(log_K: Floats, log_v: Floats) -> tuple[Floats, Floats]:
     log_v  (n,) where to start: the result for a similar matrix, or zeros.
     """
     P, moved = _swept(_rows_scaled(log_K, log_v))
-    if P is None:
-        log_v = assigned_potentials(log_K)
-        P, moved = _swept(_rows_scaled(log_K, log_v))
     if P is None or _error(P) > _TOL:
-        if P is None:
-            P, moved = _rows_scaled(log_K, log_v), np.zeros(len(log_v))
-        limit = sinkhorn_limit(P, tol=_TOL)
+        limit = None if P is None else sinkhorn_limit(P, tol=_TOL)
+        if limit is None or not limit.converged:
+            # entries that underflowed can have left a matrix without support; these potentials keep it
+            log_v = assigned_potentials(log_K)
+            moved, limit = np.zeros(len(log_v)), sinkhorn_limit(_rows_scaled(log_K, log_v), tol=_TOL)
         P, moved = limit.matrix, moved + limit.log_v
     log_v = log_v + moved
     return P, log_v - log_v.mean()
