@@ -76,12 +76,11 @@ class TestAgainstAllRankings:
     def test_evidence_is_bayes_rule_for_the_product_distribution(self, n):
         rng = np.random.default_rng(n)
         belief = BeliefMatrix(limit(n))
-        row, column, table = rng.random(n), rng.random(n), rng.random((n, n))
-        after = belief.weigh(row, document=1).weigh(column, rank=2).weigh(table)
+        table = rng.random((n, n))
+        after = belief.weigh(table)
 
         def likelihood(ranks):
-            of_all = math.prod(table[j, k] for j, k in enumerate(ranks))
-            return row[ranks[1]] * column[ranks.index(1)] * of_all
+            return math.prod(table[j, k] for j, k in enumerate(ranks))
 
         prior = {ranks: p for ranks, p in assignments(belief).items() if -1 not in ranks}
         exact = posterior(prior, likelihood)
@@ -90,19 +89,51 @@ class TestAgainstAllRankings:
     @pytest.mark.parametrize(("n", "m"), [(2, 3), (3, 3), (3, 2), (1, 1)])
     def test_slack_keeps_bayes_rule_for_partial_assignments(self, n, m):
         belief = slack_belief(n, m)
-        weights = np.random.default_rng(7).random(m)
-        exact = posterior(assignments(belief), lambda ranks: 0.3 if ranks[0] < 0 else weights[ranks[0]])
-        assert_same(assignments(belief.weigh(weights, document=0, slack=0.3)), exact)
+        table = np.random.default_rng(7).random((n, m))
+        exact = posterior(
+            assignments(belief),
+            lambda ranks: math.prod(table[j, k] for j, k in enumerate(ranks) if k >= 0),
+        )
+        assert_same(assignments(belief.weigh(table)), exact)
         exact = posterior(assignments(belief), lambda ranks: ranks[n - 1] == m - 1)
         assert_same(assignments(belief.observe(n - 1, m)), exact)
 
     def test_marginals_of_two_documents_are_not_those_of_the_product_distribution(self):
         # odds of the matrix are the square root of the odds of the distribution
         for seed in range(5):
-            belief = BeliefMatrix(limit(2)).weigh(np.random.default_rng(seed).random(2), document=0)
+            belief = BeliefMatrix(limit(2)).weigh(np.random.default_rng(seed).random((2, 2)))
             p = assignments(belief)[(0, 1)]
             odds = belief.matrix[0, 0] / belief.matrix[0, 1]
             assert odds == pytest.approx(math.sqrt(p / (1 - p)))
+
+    @pytest.mark.parametrize("n", [2, 3, 5])
+    def test_evidence_about_one_document_is_exact_for_it_and_closest_for_the_others(self, n):
+        Pi, likelihood = limit(n, 3), np.random.default_rng(n).random(n)
+        mixture, exact = birkhoff(Pi, tol=1e-13), np.zeros((n, n))
+        for weight, ranking in zip(mixture.weights, mixture.rankings, strict=True):
+            ranks = np.argsort(ranking)
+            exact[np.arange(n), ranks] += weight * likelihood[ranks[1]]
+        exact /= exact[0].sum()
+        after = BeliefMatrix(Pi).weigh(likelihood, document=1)
+        np.testing.assert_allclose(after.matrix[1], exact[1], atol=1e-10)
+        if n == 2:
+            np.testing.assert_allclose(after.matrix, exact, atol=1e-10)
+        assert_sums(after)
+        change = np.delete(np.log(after.matrix / Pi), 1, axis=0)  # a sum of a row's and a column's number
+        np.testing.assert_allclose(change - change[0], (change[:, 0] - change[0, 0])[:, None] + 0 * change)
+        turned = BeliefMatrix(Pi.T).weigh(likelihood, rank=2)
+        np.testing.assert_allclose(turned.matrix, after.matrix.T, atol=1e-10)
+
+    @pytest.mark.parametrize(("n", "m"), [(2, 3), (3, 3), (3, 2), (1, 1)])
+    def test_evidence_with_slack(self, n, m):
+        belief, weights = slack_belief(n, m), np.random.default_rng(7).random(m)
+        after = belief.weigh(weights, document=0, slack=0.3)
+        assert_sums(after)
+        odds = np.append(belief.matrix[0] * weights, belief.absent[0] * 0.3)
+        np.testing.assert_allclose([*after.matrix[0], after.absent[0]], odds / odds.sum())
+        rows, columns = np.log(after.absent / belief.absent)[1:], np.log(after.vacant / belief.vacant)
+        change = np.log(after.matrix / belief.matrix)[1:]
+        np.testing.assert_allclose(change, rows[:, None] + columns, atol=1e-9)
 
     def test_marginals_are_exact_from_a_uniform_belief(self):
         n = 5

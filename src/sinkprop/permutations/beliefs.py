@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats
-from sinkprop.permutations.slack_scaling import scaled_with_slack
+from sinkprop.permutations.slack_scaling import scaled_with_slack, with_row
 from sinkprop.policies.doubly_stochastic import as_numbers, rank_probabilities, repaired
 
-__all__ = ["BeliefMatrix", "condition"]
+__all__ = ["BeliefMatrix"]
 
 _SURE = 1e-9  # distance from 1 at which an entry is certain
 _FARTHEST = 1e-6  # of a sum from 1
@@ -24,10 +22,10 @@ class BeliefMatrix:
     Balakrishnan, Hwang and Tomlin (2004) keep such a matrix to track identities: the documents are tracks of
     moving objects, and the ranks their identities. Every method returns a new belief, and none changes it.
 
-    - `observe` and `weigh` multiply entries by the likelihood of what was seen, and Sinkhorn normalization
-      restores the sums. The distribution over rankings that is proportional to the product of the entries,
-      prod_k matrix[s(k), k], is then updated exactly by Bayes' rule. The entries of the matrix are not the
-      exact probabilities of that distribution, but close to them.
+    - `observe` and `weigh` use Bayes' rule for the row or column of what was seen, and scale all other rows
+      and columns by Sinkhorn normalization until the sums are right. This is the closest matrix in relative
+      entropy that has these sums. The row or column is exact if the belief was; the others are approximate,
+      because the matrix does not say how the ranks of different documents depend on each other.
     - `swap` and `mix` are exact: an exchange changes probabilities linearly.
 
     With slack, the matrix need not be square: `absent` is the probability that a document has none of the
@@ -158,7 +156,7 @@ class BeliefMatrix:
         kept = matrix[j, k]
         matrix[j], matrix[:, k], absent[j], vacant[k] = 0.0, 0.0, 0.0, 0.0
         matrix[j, k] = kept
-        return self._scaled(matrix, absent, vacant, f"document {j} at rank {k + 1}")
+        return self._checked(scaled_with_slack(matrix, absent, vacant), f"document {j} at rank {k + 1}")
 
     def _impossible(self, j: int, k: int) -> str:
         elsewhere, taken = np.argmax(self.matrix[j]), np.argmax(self.matrix[:, k])
@@ -184,6 +182,12 @@ class BeliefMatrix:
     ) -> BeliefMatrix:
         """Belief after uncertain evidence, such as a noisy observation.
 
+        With `document`, its row is multiplied by the likelihood and divided by its sum, which is Bayes' rule,
+        and the other rows are scaled. With `rank`, the same is done for a column. A matrix multiplies all
+        entries, and all rows and columns are scaled. This is Bayes' rule for the distribution over rankings
+        s that is proportional to the product of the entries matrix[s(k), k]. The entries themselves then
+        change less than the probabilities of that distribution.
+
         Parameters
         ----------
         likelihood : array of shape (m,), (n,) or (n, m)
@@ -206,23 +210,24 @@ class BeliefMatrix:
         if document is not None and rank is not None:
             raise ValueError("give document or rank, or neither for a matrix of likelihoods; got both.")
         slack = number("slack", slack)
-        matrix, absent, vacant = self.matrix.copy(), self.absent.copy(), self.vacant.copy()
+        matrix, absent, vacant = self.matrix, self.absent, self.vacant
         if document is not None:
             j = self._document(document)
-            matrix[j] *= _nonnegative(likelihood, "likelihood", (m,))
-            absent[j] *= slack
+            row = matrix[j] * _nonnegative(likelihood, "likelihood", (m,))
+            found = with_row(matrix, absent, vacant, j, row, absent[j] * slack)
             what = f"the likelihood of document {j}"
         elif rank is not None:
             k = self._rank(rank)
-            matrix[:, k] *= _nonnegative(likelihood, "likelihood", (n,))
-            vacant[k] *= slack
+            column = matrix[:, k] * _nonnegative(likelihood, "likelihood", (n,))
+            turned = with_row(matrix.T, vacant, absent, k, column, vacant[k] * slack)
+            found = None if turned is None else (turned[0].T.copy(), turned[2], turned[1])
             what = f"the likelihood of rank {k + 1}"
         else:
             if slack != 1:
                 raise ValueError("slack is for the evidence about one document or one rank; give that too.")
-            matrix *= _nonnegative(likelihood, "likelihood", (n, m))
-            what = "the likelihood"
-        return self._scaled(matrix, absent, vacant, what)
+            weighed = matrix * _nonnegative(likelihood, "likelihood", (n, m))
+            found, what = scaled_with_slack(weighed, absent, vacant), "the likelihood"
+        return self._checked(found, what)
 
     def swap(self, first: int, second: int, probability: float = 0.5) -> BeliefMatrix:
         """Belief after two documents have exchanged their ranks with some probability.
@@ -353,14 +358,13 @@ class BeliefMatrix:
             np.append(self.vacant, vacant),
         )
 
-    def _scaled(self, matrix: Floats, absent: Floats, vacant: Floats, what: str) -> BeliefMatrix:
-        scaled = scaled_with_slack(matrix, absent, vacant)
-        if scaled is None:
+    def _checked(self, found: tuple[Floats, Floats, Floats] | None, what: str) -> BeliefMatrix:
+        if found is None:
             raise ValueError(
                 f"{what} has probability 0: no assignment of documents to ranks is left, given the zeros of "
                 "the belief."
             )
-        return self._of(*scaled)
+        return self._of(*found)
 
     def _document(self, document: int, name: str = "document") -> int:
         j, n = whole(name, document, 0), len(self.matrix)
@@ -373,50 +377,6 @@ class BeliefMatrix:
         if k > m:
             raise ValueError(f"rank must be from 1 to {m}; got {k}.")
         return k - 1
-
-
-def condition(Pi: npt.ArrayLike, document: int | Sequence[int], rank: int | Sequence[int]) -> Floats:
-    """Rank probabilities given that a document is at a rank, or several documents at several ranks.
-
-    The entry becomes 1, the others of its row and column 0, and Sinkhorn normalization restores the other
-    sums. For the distribution over rankings that is proportional to prod_k Pi[s(k), k - 1], this is the exact
-    condition, in any order of the observations; see `BeliefMatrix`.
-
-    Parameters
-    ----------
-    Pi : array of shape (n, n)
-        Probability of each document (row) at each rank (column). Sums that are only about 1, as after a few
-        Sinkhorn iterations, are scaled to 1.
-    document : int or sequence of int
-        Documents that were observed, from 0.
-    rank : int or sequence of int
-        Their ranks, from 1.
-
-    Returns
-    -------
-    array of shape (n, n)
-        The conditional rank probabilities.
-
-    Examples
-    --------
-    >>> condition([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]], 0, 1).round(4)
-    array([[1.    , 0.    , 0.    ],
-           [0.    , 0.6667, 0.3333],
-           [0.    , 0.3333, 0.6667]])
-    """
-    P = rank_probabilities(Pi, "Pi")
-    if P.shape[0] != P.shape[1]:
-        raise ValueError(f"Pi must be a square matrix; got shape {P.shape}. Pass the columns of all ranks.")
-    documents, ranks = np.atleast_1d(document).tolist(), np.atleast_1d(rank).tolist()
-    if np.ndim(document) > 1 or np.ndim(document) != np.ndim(rank) or len(documents) != len(ranks):
-        raise ValueError(
-            f"document and rank must be two numbers, or two sequences of the same length; got {document!r} "
-            f"and {rank!r}."
-        )
-    belief = BeliefMatrix(P)
-    for j, k in zip(documents, ranks, strict=True):
-        belief = belief.observe(j, k)
-    return belief.matrix.copy()
 
 
 def _share(slack: Floats, probability: float | None, noun: str) -> tuple[Floats, float]:

@@ -1,10 +1,10 @@
-"""Scaling of a matrix with slack: sums of rows and columns are 1 with a slack entry that is not normalized.
+"""Scaling of a matrix with slack: sums of rows and columns with a slack entry that is not normalized.
 
 Each row has a slack entry and each column has one. The result is ``diag(u) A diag(v)`` with slack entries
-``u * absent`` and ``v * vacant``, such that every row with its slack entry sums to 1 and every column with
-its slack entry. The slack entries themselves form a row and a column without any prescribed sum. This is
-the minimum of the convex function sum(u A v) + u absent + v vacant - sum(log u) - sum(log v) of log u and
-log v. Without slack entries it is Sinkhorn's limit.
+``u * absent`` and ``v * vacant``, such that the rows and the columns have given sums, slack included. The
+slack entries themselves form a row and a column without any prescribed sum. This is the minimum of the convex
+function sum(u A v) + u absent + v vacant - rows log(u) - columns log(v) of log u and log v, and the closest
+matrix with these sums in relative entropy. Without slack entries and with sums of 1 it is Sinkhorn's limit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import numpy as np
 from sinkprop.common.types import Floats, Mask
 from sinkprop.objective.sinkhorn_limit import SinkhornStatus, sinkhorn_limit
 
-__all__ = ["scaled_with_slack"]
+__all__ = ["scaled_to_sums", "scaled_with_slack"]
 
 _TOL = 1e-12
+_ACCEPTED = 1e-8  # largest distance of a sum from its target
+_LEAST = 1e-14  # sums below this are 0
 _SWEEPS = 500  # before Newton steps
 _NEWTON = 200
 
 
 def scaled_with_slack(A: Floats, absent: Floats, vacant: Floats) -> tuple[Floats, Floats, Floats] | None:
-    """Return the scaled matrix and its slack entries; None if zeros make these sums impossible.
+    """Return the matrix scaled to sums of 1 and its slack entries; None if zeros make them impossible.
 
     A       (n, m) finite and nonnegative.
     absent  (n,) slack entry of each row.
@@ -38,7 +40,10 @@ def scaled_with_slack(A: Floats, absent: Floats, vacant: Floats) -> tuple[Floats
     possible = _possible(A > 0, absent > 0, vacant > 0)
     if possible is None:
         return None
-    return _scaled(*(np.where(kept, x, 0.0) for kept, x in zip(possible, (A, absent, vacant), strict=True)))
+    A, absent, vacant = (
+        np.where(kept, x, 0.0) for kept, x in zip(possible, (A, absent, vacant), strict=True)
+    )
+    return scaled_to_sums(A, absent, vacant, np.ones(len(absent)), np.ones(len(vacant)))
 
 
 def _possible(edges: Mask, absent: Mask, vacant: Mask) -> tuple[Mask, Mask, Mask] | None:
@@ -57,40 +62,54 @@ def _possible(edges: Mask, absent: Mask, vacant: Mask) -> tuple[Mask, Mask, Mask
     return kept[:n, :m], np.diag(kept[:n, m:]), np.diag(kept[n:, :m])
 
 
-def _scaled(A: Floats, absent: Floats, vacant: Floats) -> tuple[Floats, Floats, Floats]:
+def scaled_to_sums(
+    A: Floats, absent: Floats, vacant: Floats, rows: Floats, columns: Floats
+) -> tuple[Floats, Floats, Floats] | None:
+    """Return the matrix scaled to these sums and its slack entries; None if it does not converge.
+
+    rows     (n,) sum of each row of the result with its slack entry, not negative.
+    columns  (m,) sum of each column with its slack entry.
+    """
+    some, other = rows > _LEAST, columns > _LEAST
+    matrix, r, c = np.zeros_like(A), np.zeros_like(absent), np.zeros_like(vacant)
+    kept = np.ix_(some, other)
+    with np.errstate(all="ignore"):
+        scaled = _scaled(A[kept], absent[some], vacant[other], rows[some], columns[other])
+    matrix[kept], r[some], c[other] = scaled
+    error = np.concatenate([matrix.sum(axis=1) + r - rows, matrix.sum(axis=0) + c - columns])
+    return (matrix, r, c) if np.all(np.abs(error) <= _ACCEPTED) else None
+
+
+def _scaled(
+    A: Floats, absent: Floats, vacant: Floats, rows: Floats, columns: Floats
+) -> tuple[Floats, Floats, Floats]:
     u, v = np.ones(len(absent)), np.ones(len(vacant))
     for _ in range(_SWEEPS):
-        rows = A @ v + absent
-        if np.abs(u * rows - 1).max(initial=0) <= _TOL:
+        sums = A @ v + absent
+        if np.abs(u * sums - rows).max(initial=0) <= _TOL:
             break
-        u = 1 / rows
-        v = 1 / (u @ A + vacant)
-    a, b = np.log(u), np.log(v)
+        u = rows / sums
+        v = columns / (u @ A + vacant)
+    x, n, targets = np.log(np.concatenate([u, v])), len(u), np.concatenate([rows, columns])
+
+    def entries(x: Floats) -> tuple[Floats, Floats, Floats]:
+        return A * np.exp(x[:n, None] + x[n:]), absent * np.exp(x[:n]), vacant * np.exp(x[n:])
+
+    def objective(x: Floats) -> float:
+        return float(sum(part.sum() for part in entries(x)) - targets @ x)
+
     for _ in range(_NEWTON):
-        P, r, c = _entries(A, absent, vacant, a, b)
-        gradient = np.concatenate([P.sum(axis=1) + r, P.sum(axis=0) + c]) - 1
-        if np.abs(gradient).max() <= _TOL:
+        P, r, c = entries(x)
+        sums = np.concatenate([P.sum(axis=1) + r, P.sum(axis=0) + c])
+        gradient = sums - targets
+        if not np.abs(gradient).max(initial=0) > _TOL:  # also if it is not finite
             break
-        hessian = np.block([[np.diag(P.sum(axis=1) + r), P], [P.T, np.diag(P.sum(axis=0) + c)]])
-        hessian += 1e-14 * np.eye(len(hessian))
+        hessian = np.diag(sums + 1e-14)
+        hessian[:n, n:], hessian[n:, :n] = P, P.T
         step = -np.linalg.solve(hessian, gradient)
         step *= min(1.0, 5.0 / float(np.abs(step).max()))
-        start, slope, size = _objective(A, absent, vacant, a, b), float(gradient @ step), 1.0
-        while size > 1e-8 and (
-            _objective(A, absent, vacant, a + size * step[: len(a)], b + size * step[len(a) :])
-            > start + 1e-4 * size * slope + 1e-14 * abs(start)
-        ):
+        start, slope, size = objective(x), float(gradient @ step), 1.0
+        while size > 1e-8 and objective(x + size * step) > start + 1e-4 * size * slope + 1e-14 * abs(start):
             size /= 2
-        a, b = a + size * step[: len(a)], b + size * step[len(a) :]
-    return _entries(A, absent, vacant, a, b)
-
-
-def _entries(
-    A: Floats, absent: Floats, vacant: Floats, a: Floats, b: Floats
-) -> tuple[Floats, Floats, Floats]:
-    return A * np.exp(a[:, None] + b), absent * np.exp(a), vacant * np.exp(b)
-
-
-def _objective(A: Floats, absent: Floats, vacant: Floats, a: Floats, b: Floats) -> float:
-    P, r, c = _entries(A, absent, vacant, a, b)
-    return float(P.sum() + r.sum() + c.sum() - a.sum() - b.sum())
+        x = x + size * step
+    return entries(x)
