@@ -6,7 +6,8 @@ from sinkprop.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sinkprop.permutations.assignment import best_ranking
-    from sinkprop.permutations.beliefs import BeliefMatrix, condition
+    from sinkprop.permutations.beliefs import BeliefMatrix
+    from sinkprop.permutations.conditions import condition
     from sinkprop.permutations.learner import PermutationLearner
     from sinkprop.permutations.online import OnlineLearner
     from sinkprop.permutations.perturbed_leader import PerturbedLeader
@@ -32,7 +33,7 @@ __getattr__, __dir__ = lazy_names(
         "PermutationLearner": "sinkprop.permutations.learner",
         "PerturbedLeader": "sinkprop.permutations.perturbed_leader",
         "best_ranking": "sinkprop.permutations.assignment",
-        "condition": "sinkprop.permutations.beliefs",
+        "condition": "sinkprop.permutations.conditions",
         "play": "sinkprop.permutations.playing",
     },
 )

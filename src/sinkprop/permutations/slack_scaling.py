@@ -14,7 +14,7 @@ import numpy as np
 from sinkprop.common.types import Floats, Mask
 from sinkprop.objective.sinkhorn_limit import SinkhornStatus, sinkhorn_limit
 
-__all__ = ["scaled_to_sums", "scaled_with_slack"]
+__all__ = ["scaled_to_sums", "scaled_with_slack", "with_row"]
 
 _TOL = 1e-12
 _ACCEPTED = 1e-8  # largest distance of a sum from its target
@@ -78,6 +78,28 @@ def scaled_to_sums(
     matrix[kept], r[some], c[other] = scaled
     error = np.concatenate([matrix.sum(axis=1) + r - rows, matrix.sum(axis=0) + c - columns])
     return (matrix, r, c) if np.all(np.abs(error) <= _ACCEPTED) else None
+
+
+def with_row(
+    matrix: Floats, absent: Floats, vacant: Floats, j: int, row: Floats, slack: float
+) -> tuple[Floats, Floats, Floats] | None:
+    """Return a matrix with another row j, divided by its sum, and the other rows scaled; None if impossible.
+
+    matrix  (n, m) with sums of 1 together with its slack entries `absent` and `vacant`.
+    row     (m,) new row, with its slack entry `slack`.
+    """
+    total = float(row.sum()) + slack
+    if not 0 < total < np.inf:
+        return None
+    row, slack = row / total, slack / total
+    others = np.arange(len(matrix)) != j
+    sums = np.ones(len(matrix) - 1), np.maximum(1 - row, 0)
+    scaled = scaled_to_sums(matrix[others], absent[others], vacant, *sums)
+    if scaled is None:
+        return None
+    new, slacks = np.empty(matrix.shape), np.empty(len(absent))
+    new[others], new[j], slacks[others], slacks[j] = scaled[0], row, scaled[1], slack
+    return new, slacks, scaled[2]
 
 
 def _scaled(
