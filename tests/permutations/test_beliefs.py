@@ -195,6 +195,29 @@ class TestLaws:
         assert_sums(after)
         assert after.matrix[j, k] == pytest.approx(1)
 
+    @settings(max_examples=40)
+    @given(st.integers(2, 6), st.booleans(), st.integers(0, 10**6))
+    def test_sums_hold_through_any_history(self, n, known, seed):
+        rng = np.random.default_rng(seed)
+        belief = BeliefMatrix(np.eye(n)) if known else BeliefMatrix.uniform(n)
+        for _ in range(12):
+            n, m = belief.matrix.shape
+            j, k, slack = int(rng.integers(n)), int(rng.integers(m)), float(rng.choice([0, 0.1, 1]))
+            step = rng.integers(6)
+            if step == 0 and n > 1:
+                belief = belief.swap(j, (j + 1) % n, float(rng.choice([0.5, 0.1, 1e-6])))
+            elif step == 1 and belief.matrix[j].any():
+                belief = belief.weigh(0.1 + rng.random(m) ** 9, document=j, slack=slack)
+            elif step == 2 and belief.matrix[:, k].any():
+                belief = belief.weigh(0.1 + rng.random(n) ** 9, rank=k + 1, slack=slack)
+            elif step == 3 and belief.matrix[j, k] > 1e-6:
+                belief = belief.observe(j, k + 1)
+            elif step == 4 and n > 1:
+                belief = belief.remove_document(j)
+            elif step == 5:
+                belief = belief.add_document()
+            assert_sums(belief)
+
     def test_zeros_of_the_slack_force_assignments(self):
         # document 0 must have a rank, and only rank 1 is possible for it
         belief = BeliefMatrix([[0.6, 0.4], [0.2, 0.3]], [0, 0.5], [0.2, 0.3])

@@ -280,7 +280,7 @@ class TestStates:
             play(learner, losses[:13])
             if between:
                 learner.draw()
-            copy = type(learner).from_state(json.loads(json.dumps(learner.state())))
+            copy = type(learner).from_state(json.loads(json.dumps(learner.state(), allow_nan=False)))
             for one in (learner, copy):
                 if between:
                     played = one.state()["drawn"]

@@ -47,7 +47,7 @@ class PermutationLearner(OnlineLearner):
     ==============  ===========  ===============================  ==================================
 
     The term eta n T / 8 is that of Hoeffding's lemma for each of the n rows, which are distributions over
-    ranks; it makes the bound for a known T half as large as that of Helmbold and Warmuth for L = n T. The
+    ranks; it makes the bound for a known T less than half that of Helmbold and Warmuth for L = n T. The
     semi-bandit bound has the constant of Audibert, Bubeck and Lugosi (2014). If the learning rate decreases,
     round t uses the projection of exp(-eta_t times the sum of all losses), which is the same as the update
     above if eta is constant.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, TypeVar
 
@@ -181,7 +182,7 @@ class OnlineLearner(ABC):
             "settings": self._settings(),
             "random": self._rng.bit_generator.state,
             "drawn": drawn,
-            **{name: getattr(self, name) for name in self._NUMBERS},
+            **{name: _plain(getattr(self, name)) for name in self._NUMBERS},
             **{name.strip("_"): getattr(self, name).tolist() for name in self._ARRAYS},
         }
 
@@ -206,7 +207,7 @@ class OnlineLearner(ABC):
         made._rng.bit_generator.state = state["random"]
         made._drawn = None if state["drawn"] is None else np.array(state["drawn"], dtype=np.intp)
         for name in cls._NUMBERS:
-            setattr(made, name, state[name])
+            setattr(made, name, math.nan if state[name] is None else state[name])
         for name in cls._ARRAYS:
             setattr(made, name, np.array(state[name.strip("_")], dtype=np.float64))
         return made
@@ -231,3 +232,8 @@ class OnlineLearner(ABC):
 
     def _horizon(self, n_rounds: int | None) -> int:
         return self.rounds if n_rounds is None else whole("n_rounds", n_rounds, 0)
+
+
+def _plain(value: float) -> float | None:
+    """Number that JSON can write: None for NaN."""
+    return None if math.isnan(value) else value
