@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from sinkprop.common.arguments import number
+from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats, Positions
 from sinkprop.permutations.online import OnlineLearner
 from sinkprop.permutations.projection import projected
@@ -172,7 +172,7 @@ class PermutationLearner(OnlineLearner):
             return math.log1p(math.sqrt(2 * self.n * log_n / self.loss_bound))
         if self.n_rounds is not None:
             return math.sqrt((8 if full else 2 / self.n) * log_n / self.n_rounds)
-        round_number = self.rounds + 1 if t is None else t
+        round_number = self.rounds + 1 if t is None else whole("t", t, 1)
         return math.sqrt((4 if full else 1 / self.n) * log_n / round_number)
 
     def regret_bound(self, n_rounds: int | None = None, *, best_loss: float | None = None) -> float:
