@@ -5,15 +5,17 @@
     python benchmarks/clicks.py --sessions 1e4 1e6 --jobs 2
 
 A production ranker, ridge regression on a hundredth of the labeled documents, ranks the training queries.
-Users look at position i of the first 20 with the probability 1 / i, and click a document that they look at
-with the probability .1 + .9 (2^label - 1) / (2^4 - 1), or 2^2 - 1 for labels up to 2. From these clicks:
+Users look at position i of the first 20, or of as many as --shown says, with the probability 1 / i, and click
+a document that they look at with the probability .1 + .9 (2^label - 1) / (2^4 - 1), or 2^2 - 1 for labels up
+to 2. From these clicks:
 
     naive       the ranker, fitted to click rates
     debiased    the ranker, fitted to the log: `ranker.fit(log)`, which estimates the position bias, too
     lightgbm    lambdarank with `position=`
     xgboost     rank:ndcg with `lambdarank_unbiased=True`
 
-"labels" is the ranker fitted to the true labels. Linear is SinkPropRanker, trees are BoostedRanker, both with
+"labels" is the ranker fitted to the true labels, and "seen" to those of the documents that users were shown.
+Linear is SinkPropRanker, trees are BoostedRanker, both with
 their defaults. LightGBM and XGBoost get single sessions, at most 50,000 that have clicks, and the number of
 their trees is chosen by the true labels of the validation queries, which no other method sees.
 
@@ -42,8 +44,6 @@ from sinkprop.datasets import make_ranking, pydocs_folds
 from sinkprop.experiment.folds.layout import find_data_sets
 from sinkprop.gbdt import BoostedRanker
 
-SHOWN = 20
-USERS = PositionBasedModel(1 / np.arange(1.0, SHOWN + 1))
 RANKERS = {"linear": SinkPropRanker, "trees": BoostedRanker}
 ROUNDS, PATIENCE, MOST_SESSIONS = 200, 20, 50_000
 
@@ -53,22 +53,29 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", metavar="DIR", nargs="*", help="folder of a LETOR data set with folds")
+    parser.add_argument("--sets", metavar="NAME", nargs="+", help="only the data sets of these names")
     parser.add_argument("--sessions", type=float, nargs="+", default=[1e4, 1e5, 1e6])
     parser.add_argument("--seeds", type=int, default=2, help="production rankers per fold  [default: 2]")
+    parser.add_argument("--shown", type=int, default=20, help="positions that are shown  [default: 20]")
     parser.add_argument("--jobs", type=int, default=2, help="processes  [default: 2]")
     options = parser.parse_args()
     sessions = [int(n) for n in options.sessions]
-    tasks = [
-        (name, number, seed, sessions)
+    sets = {
+        name: folds
         for name, folds in sets_of(options.data).items()
+        if options.sets is None or name in options.sets
+    }
+    tasks = [
+        (name, number, seed, sessions, options.shown)
+        for name, folds in sets.items()
         for number in range(folds)
         for seed in range(options.seeds)
     ]
     began = time.perf_counter()
     with ProcessPoolExecutor(options.jobs) as pool:
         found = list(pool.map(results, tasks, [options.data] * len(tasks)))
-    for name in sets_of(options.data):
-        of_set = [(number, r) for (n, number, _, _), r in zip(tasks, found, strict=True) if n == name]
+    for name in sets:
+        of_set = [(number, r) for (n, number, *_), r in zip(tasks, found, strict=True) if n == name]
         report(name, of_set, sessions)
     print(f"\n{time.perf_counter() - began:.0f} s")
 
@@ -98,7 +105,8 @@ def parts_of(name, number, directories):
 def results(task, directories):
     """{(kind, method, sessions): NDCG@10 of each test query} for one fold and production ranker."""
     warnings.simplefilter("ignore")
-    name, number, seed, sessions = task
+    name, number, seed, sessions, most = task
+    users = PositionBasedModel(1 / np.arange(1.0, most + 1))
     train, vali, test = parts_of(name, number, directories)
     rng = np.random.default_rng((number, seed))
     some = rng.permutation(len(train))[: max(len(train) // 100, 10)]
@@ -111,10 +119,12 @@ def results(task, directories):
     for n in sessions:
         scores = production.predict(train.X / spread)
         log = simulate_clicks(
-            train, scores, n, USERS, relevance=relevance, k=SHOWN, seed=1000 * seed + number
+            train, scores, n, users, relevance=relevance, k=most, seed=1000 * seed + number
         )
         labels = {"naive": debias(log, method="none"), "debiased": debias(log)}
+        seen = train.take(np.unique(log.rows))
         for kind, ranker in RANKERS.items():
+            found[kind, "seen", n] = ndcg(test, ranker().fit(seen).predict(test))
             for method, clicks in labels.items():
                 found[kind, method, n] = ndcg(test, ranker().fit(clicks).predict(test))
         peers = single_sessions(log)
@@ -157,7 +167,7 @@ def xgboost_scores(X, y, positions, sizes, vali, test):
     other.set_group(vali.groups.sizes)
     parameters = {
         "objective": "rank:ndcg", "lambdarank_unbiased": True, "lambdarank_pair_method": "topk",
-        "lambdarank_num_pair_per_sample": SHOWN, "eval_metric": "ndcg@10", "nthread": 1,
+        "lambdarank_num_pair_per_sample": int(sizes.max()), "eval_metric": "ndcg@10", "nthread": 1,
     }  # fmt: skip
     booster = xgboost.train(
         parameters, data, ROUNDS, [(other, "vali")], early_stopping_rounds=PATIENCE, verbose_eval=False
@@ -175,14 +185,14 @@ def report(name, found, sessions):
 
     print(f"\n{name}: {len(of('production', '', 0))} test queries")
     print(f"production ranker {of('production', '', 0).mean():.4f}\n")
-    header = "labels", "naive", "debiased", "lightgbm", "xgboost", "closed"
+    header = "labels", "seen", "naive", "debiased", "lightgbm", "xgboost", "closed"
     print(f"{'':8}{'sessions':>10}" + "".join(f"{x:>12}" for x in header))
     for kind in RANKERS:
         for n in sessions:
             labels, naive = of(kind, "labels", 0), of(kind, "naive", n)
             ours = of(kind, "debiased", n)
             peers = [of("peers", peer, n) for peer in ("lightgbm", "xgboost")]
-            values = [labels, naive, ours, *peers]
+            values = [labels, of(kind, "seen", n), naive, ours, *peers]
             closed = (ours - naive).mean() / (labels - naive).mean()
             print(f"{kind:8}{n:>10,}" + "".join(f"{v.mean():>12.4f}" for v in values) + f"{closed:>12.0%}")
             for what, other in zip(("naive", "lightgbm", "xgboost"), (naive, *peers), strict=True):

@@ -185,6 +185,7 @@ PUBLIC = [
         ".export",
         ".gbdt",
         ".metrics",
+        ".permutations",
         ".plot",
         ".reference",
         ".report",

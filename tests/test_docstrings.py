@@ -23,6 +23,7 @@ MODULES = ["sinkprop"] + [
         "export",
         "gbdt",
         "metrics",
+        "permutations",
         "plot",
         "policies",
         "reference",

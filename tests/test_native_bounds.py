@@ -117,6 +117,19 @@ def letor_write() -> Arguments:
     }
 
 
+def glynn_sums() -> Arguments:
+    return {"A": np.ones((17, 17)), "first": 0, "n_threads": 1, "sums": np.empty((1, 2))}
+
+
+def matching_marginals() -> Arguments:
+    return {"A": np.ones((3, 3)), "marginals": np.empty((3, 3))}
+
+
+def draw_matchings() -> Arguments:
+    tables = {"weights": np.ones((3, 3)), "shrink": np.ones((3, 3))}
+    return {**tables, "seed": 0, "first": 0, "n_threads": 1, "matchings": np.empty((5, 3), np.int32)}
+
+
 OFFSETS = {
     "offsets that decrease": {"offsets": numbers(0, 4, 2)},
     "an empty query": {"offsets": numbers(0, 0, N)},  # only tree_derivatives takes one
@@ -170,6 +183,29 @@ ENDS = {
     "rows that decrease": {"first": 2, "last": 1},
     "a negative row": {"first": -1},
 }
+GROUPS = {
+    "a group past the end": {"first": 1},
+    "the largest group": {"first": 2**64 - 1},
+    "a negative group": {"first": -1},
+    "too many sums": {"sums": np.empty((2, 2))},
+    "sums of three numbers": {"sums": np.empty((1, 3))},
+    "a small matrix": {"A": np.ones((7, 7))},
+    "a large matrix": {"A": np.ones((41, 41))},
+    "a matrix that is not square": {"A": np.ones((17, 16))},
+}
+SQUARE = {
+    "no rows": {"A": np.ones((0, 0))},
+    "a matrix that is not square": {"A": np.ones((3, 2))},
+    "too many rows": {"A": np.ones((25, 25)), "marginals": np.empty((25, 25))},
+    "too few marginals": {"marginals": np.empty((3, 2))},
+}
+TABLES = {
+    "no rows": {"weights": np.ones((0, 0))},
+    "weights that are not square": {"weights": np.ones((3, 4))},
+    "too few factors": {"shrink": np.ones((2, 3))},
+    "matchings of two rows": {"matchings": np.empty((5, 2), np.int32)},
+    "matchings of another type": {"matchings": np.empty((5, 3), np.int64)},
+}
 RELAXATIONS = {"no such relaxation": {"relaxation": 6}, "a negative relaxation": {"relaxation": -1}}
 
 HOSTILE: dict[Callable[[], Arguments], dict[str, Arguments]] = {
@@ -186,6 +222,9 @@ HOSTILE: dict[Callable[[], Arguments], dict[str, Arguments]] = {
     add_products: OFFSETS,
     letor_words: WORDS,
     letor_write: ENDS,
+    glynn_sums: GROUPS,
+    matching_marginals: SQUARE,
+    draw_matchings: TABLES,
 }
 CASES = [
     pytest.param(valid, change, id=f"{valid.__name__}, {fault}")

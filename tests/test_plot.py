@@ -18,10 +18,12 @@ from matplotlib.figure import Figure  # noqa: E402
 
 from sinkprop.calibration import RankCalibration, calibration_report, reliability  # noqa: E402
 from sinkprop.clicks import CascadeModel, PositionBasedModel  # noqa: E402
+from sinkprop.permutations import LearningRecord  # noqa: E402
 from sinkprop.plot import (  # noqa: E402
     examination_curve,
     hinton,
     rank_distribution,
+    regret_curve,
     reliability_diagram,
     reliability_diagrams,
     sinkhorn_animation,
@@ -495,3 +497,48 @@ class TestExaminationCurve:
     def test_bad_arguments(self, model, arguments, message):
         with pytest.raises(ValueError, match=re.escape(message)):
             examination_curve(model, **arguments)
+
+
+class TestRegretCurve:
+    FEW = LearningRecord(
+        loss=np.array([2.0, 3, 5]),
+        expected_loss=np.array([1.5, 3, 4.5]),
+        best_loss=np.array([0.0, 1, 3]),
+        bound=np.array([2.0, 3, 4]),
+    )
+    DRAWN = LearningRecord(np.array([2.0, 3]), np.full(2, np.nan), np.array([1.0, 1]), np.array([5.0, 6]))
+
+    def test_one_record_is_its_regret_and_its_bound(self):
+        drawn = regret_curve(self.FEW)
+        (line,), (bound,) = drawn.lines, drawn.bounds
+        assert line.get_xdata().tolist() == bound.get_xdata().tolist() == [1, 2, 3]
+        assert line.get_ydata().tolist() == [1.5, 2, 1.5]
+        assert bound.get_ydata().tolist() == [2, 3, 4]
+        assert bound.get_linestyle() == "--"
+        assert [text.get_text() for text in drawn.ax.get_legend().get_texts()] == ["regret", "bound"]
+        assert (drawn.ax.get_xlabel(), drawn.ax.get_ylabel()) == ("round", "regret")
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+
+    def test_several_records_have_their_own_colors_and_names(self):
+        ax = Figure().subplots()
+        drawn = regret_curve({"a": self.FEW, "b": self.DRAWN}, ax)
+        assert drawn.ax is ax
+        assert drawn.lines[1].get_ydata().tolist() == [1, 2]  # of the drawn rankings
+        colors = [line.get_color() for line in drawn.lines]
+        assert colors == [line.get_color() for line in drawn.bounds]
+        assert colors[0] != colors[1]
+        names = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert names == ["a", "bound of a", "b", "bound of b"]
+
+    def test_without_bounds(self):
+        drawn = regret_curve({"a": self.FEW}, bounds=False)
+        assert drawn.bounds == ()
+        assert len(drawn.ax.lines) == 1
+
+    @pytest.mark.parametrize(
+        ("record", "got"),
+        [([1, 2], "an object of type list"), ({}, "an empty mapping"), ({"a": 3}, "an object of type int")],
+    )
+    def test_bad_arguments(self, record, got):
+        with pytest.raises(ValueError, match=f"from names to records; got {got}"):
+            regret_curve(record)

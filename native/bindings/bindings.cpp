@@ -14,10 +14,11 @@
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
 
-void bind_checksum(nb::module_&);  // defined in checksum.cpp
-void bind_letor(nb::module_&);     // defined in letor.cpp
-void bind_row_sums(nb::module_&);  // defined in row_sums.cpp
-void bind_sampling(nb::module_&);  // defined in sampling.cpp
+void bind_checksum(nb::module_&);    // defined in checksum.cpp
+void bind_letor(nb::module_&);       // defined in letor.cpp
+void bind_row_sums(nb::module_&);    // defined in row_sums.cpp
+void bind_permanents(nb::module_&);  // defined in permanents.cpp
+void bind_sampling(nb::module_&);    // defined in sampling.cpp
 
 namespace {
 
@@ -442,6 +443,7 @@ NB_MODULE(_native, m) {
     bind_row_sums(m);
     bind_letor(m);
     bind_checksum(m);
+    bind_permanents(m);
     bind_sampling(m);
     bind_dispatch(m);
 }

@@ -4,6 +4,7 @@
 #include "cell_sums.hpp"
 #include "converged.hpp"
 #include "exponential_sums.hpp"
+#include "glynn.hpp"
 #include "listnet.hpp"
 #include "matrix_sums.hpp"
 #include "pairwise.hpp"
@@ -435,7 +436,8 @@ const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          row_scores<float>,
                          add_products<double>,
                          add_products<float>,
-                         add_rows};
+                         add_rows,
+                         glynn};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

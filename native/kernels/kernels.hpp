@@ -165,7 +165,18 @@ struct Kernels {
                                 const std::int64_t* offsets, std::size_t n_queries, const double* scale, double* sums,
                                 std::int64_t* words);
     bool (*add_rows)(const double* values, std::size_t n, const double* scale, std::size_t m, std::int64_t* words);
+    // Adds the terms of some pieces of Glynn's formula for the permanent of A (n, n) to sum[0] + sum[1] (glynn.hpp)
+    void (*glynn)(const double* A, std::size_t n, std::uint64_t first, std::uint64_t last, double* sum);
 };
+
+// Sizes of the matrices that `glynn` takes, and the numbers of its steps and pieces
+constexpr std::size_t glynn_least = 8, glynn_most = 40;
+constexpr std::size_t glynn_steps(std::size_t n) {
+    return n - glynn_least < 7 ? n - glynn_least : 7;
+}
+constexpr std::uint64_t glynn_pieces(std::size_t n) {
+    return std::uint64_t(1) << (n - glynn_least - glynn_steps(n));
+}
 
 constexpr std::size_t listnet_scratch(std::size_t n, int k) {
     return 4 * ((n + 7) / 8 * 8) + (k > 2 ? std::size_t(k) * n : 0);

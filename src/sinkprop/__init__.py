@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
     from sinkprop import plot as plot
+    from sinkprop import permutations as permutations
     from sinkprop import policies as policies
     from sinkprop import report as report
     from sinkprop import store as store
@@ -169,6 +170,7 @@ _LAZY = {
     "model_files": "sinkprop.model_files",
     "open_queries": "sinkprop.store",
     "plot": "sinkprop.plot",
+    "permutations": "sinkprop.permutations",
     "policies": "sinkprop.policies",
     "reference": "sinkprop.reference",
     "report": "sinkprop.report",
