@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sinkprop import clicks as clicks
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
-    from sinkprop import plot as plot
     from sinkprop import permutations as permutations
+    from sinkprop import plot as plot
     from sinkprop import policies as policies
     from sinkprop import report as report
     from sinkprop import store as store

@@ -124,16 +124,10 @@ METHODS: dict[str, Method] = {
         "SinkPropRanker, 20 resampled copies per query, best on validation", _paper(resample=20), 400
     ),
     "sinkprop-logit-logistic": Method(
-        "SinkPropRanker, partitioned (logit-logistic), best on validation",
-        _paper(relaxation="logit-logistic"),
-        250,
+        "SinkPropRanker, partitioned (logit-logistic)", _sinkprop(relaxation="logit-logistic"), 250
     ),
-    "sinkprop-probit": Method(
-        "SinkPropRanker, partitioned (probit), best on validation", _paper(relaxation="probit"), 250
-    ),
-    "sinkprop-beta": Method(
-        "SinkPropRanker, partitioned (beta), best on validation", _paper(relaxation="beta"), 500
-    ),
+    "sinkprop-probit": Method("SinkPropRanker, partitioned (probit)", _sinkprop(relaxation="probit"), 250),
+    "sinkprop-beta": Method("SinkPropRanker, partitioned (beta)", _sinkprop(relaxation="beta"), 500),
     "smoothrank": Method("SmoothRank: half a Sinkhorn iteration", _baseline("SmoothRankRanker"), 20),
     "listnet": Method("ListNet on the first rank", _baseline("ListNetRanker"), 10),
     "listnet-top2": Method("ListNet on the first two ranks", _baseline("ListNetRanker", top_k=2), 12),

@@ -34,15 +34,16 @@ class SinkPropRanker(AnnealedRanker):
         state the discount of NDCG, the discount is that of `convention`.
     relaxation : str or Relaxation, default "gaussian"
         Distribution over ranks. "gaussian" is the paper's smoothed indicator, and "laplace" has another
-        kernel. "logit-logistic", "probit" and "beta" are partitioned measures, with two outputs per document.
-        The annealing sets the sigma of a `SmoothedIndicator`.
+        kernel. "logit-logistic", "probit" and "beta" are partitioned measures with the scale 0.5, which all
+        documents share; a `PartitionedMeasure` without a scale has two outputs per document. The annealing
+        sets the sigma of a `SmoothedIndicator` and of a shared scale.
     penalty : float or sequence of float, optional
         Regularization strengths to try, or a single one. They apply to the weights of normalized features.
         None means nine penalties from 3 down to 0.0003 or, with annealing, six from 1e-6 to 0.1.
     annealing : Annealing, optional
         Values of sigma, from smooth to sharp, for each penalty. None means no annealing: sigma is 1, the
-        spread of the scores of the regression. With a partitioned measure, which has no sigma, an annealing
-        repeats each penalty as often as it has values.
+        spread of the scores of the regression, or the scale of the partitioned measure. With a scale for each
+        document, an annealing repeats each penalty as often as it has values.
     start : {"ridge", "least-squares"}, default "ridge"
         Regression on the labels from which the fit starts. The validation queries choose the penalty of the
         ridge regression.
@@ -93,11 +94,11 @@ class SinkPropRanker(AnnealedRanker):
     Attributes
     ----------
     coef_ : array of shape (D,) or (2, D)
-        Weights of normalized features; two rows for a partitioned measure.
+        Weights of normalized features; two rows for a partitioned measure without a shared scale.
     intercept_ : float or array of shape (2,)
-        Intercepts; 0 unless the relaxation is a partitioned measure.
+        Intercepts; 0 unless there are two outputs per document.
     sigma_ : float or None
-        Smoothing of the model, in units of its scores; None for a partitioned measure.
+        Smoothing of the model, in units of its scores; None if documents have their own scales.
     relaxation_ : Relaxation
         Relaxation of the model, with this sigma.
     fit_result_ : FitResult
