@@ -39,9 +39,9 @@ class PermutationLearner(OnlineLearner):
     ==============  ===========  ===============================  ==================================
     given           feedback     eta                              bound
     ==============  ===========  ===============================  ==================================
-    `n_rounds` T    full         sqrt(8 ln(n) / T)                n sqrt(T ln(n) / 2)
-    `n_rounds` T    semi-bandit  sqrt(2 ln(n) / (n T))            n sqrt(2 n T ln(n))
-    `loss_bound` B  full         ln(1 + sqrt(2 n ln(n) / B))      sqrt(2 B n ln(n)) + n ln(n), if L <= B
+    n_rounds T      full         sqrt(8 ln(n) / T)                n sqrt(T ln(n) / 2)
+    n_rounds T      semi-bandit  sqrt(2 ln(n) / (n T))            n sqrt(2 n T ln(n))
+    loss_bound B    full         ln(1 + sqrt(2 n ln(n) / B))      sqrt(2 B n ln(n)) + n ln(n), if L <= B
     neither         full         2 sqrt(ln(n) / t) in round t     n sqrt(T ln(n))
     neither         semi-bandit  sqrt(ln(n) / (n t)) in round t   2 n sqrt(n T ln(n))
     ==============  ===========  ===============================  ==================================
