@@ -1,16 +1,17 @@
 """Partitioned measures: ranking quality, and whether a width per document forecasts ranks better than one.
 
-    python benchmarks/partitioned.py quality DIRS    NDCG@10 of linear rankers, by measure, scale and iterations
+    python benchmarks/partitioned.py quality DIRS    NDCG@10 of rankers, by measure, scale and iterations
     python benchmarks/partitioned.py widths DIRS     log score of ranks, with one width and with own widths
+    python benchmarks/partitioned.py sharpness       how sure of a ranking a measure can be, by its scale
 
 DIRS are folders of LETOR data sets with folds. Pydocs comes first, unless `--no-pydocs` is given.
 
-"quality": `SinkPropRanker("ndcg@10", relaxation)`, with the training and validation queries of each fold. One
-row per measure and scale, one column per number of iterations. A cell has the mean test NDCG@10 over the
-queries of all folds, its difference from the smoothed indicator's with the standard error over the queries, the
-criterion of the chosen stage on held-out queries (NDCG@1 to 10 by cross-validation over training and
-validation queries), and the seconds of processor time per fit. `--families`, `--sigmas` and `--iterations`
-choose cells; the sigma "own" means a scale per document. Everything takes hours, a cell of pydocs a minute.
+"quality": `SinkPropRanker("ndcg@10", relaxation)`, with training and validation queries of each fold. A
+line per measure, scale and number of iterations: the mean test NDCG@10 over the queries of all folds, its
+difference from the smoothed indicator's with the standard error over the queries, the criterion of the
+chosen stage on held-out queries (NDCG@1 to 10 by cross-validation over training and validation queries), and
+the seconds of processor time per fit. `--families`, `--sigmas` and `--iterations` choose lines; the sigma
+"own" means a scale per document. A line takes half a minute for pydocs.
 
 "widths": forecasts of ranks from the scores x of a fitted linear ranker, standardized and centered within the
 query. All models are fitted by maximum likelihood to the training queries of a fold: they minimize the log
@@ -19,19 +20,26 @@ their ranks. Scores of training and validation queries come from rankers that we
 parts of these queries, in five parts. Pi has the columns normalized last, so that it is a distribution
 over documents for each rank.
 
-    indicator      smoothed indicator of b x; one parameter
-    shared         partitioned measure at b x, with one sigma
-    by score       the same, with log s_j = c + w_1 x_j + w_2 x_j^2
-    own            the same, with log s_j = c + w'z_j + v_1 x_j + v_2 x_j^2, and z the standardized features
-    location       shared, with w'z_j + v_1 x_j + v_2 x_j^2 added to b x_j instead: the features move the document
-    both           the features in both places
-    mixture        `ranker.calibration_`, fitted to the first ten ranks of training and validation queries
+    indicator            smoothed indicator of b x; one parameter
+    shared               partitioned measure at b x, with one sigma
+    width by score       the same, with log s_j = c + v_1 x_j + v_2 x_j^2
+    own width            width by score, with w'z_j added to log s_j, and z the standardized features
+    location by score    shared, at b x_j + v x_j^2, with powers up to `--powers`
+    both by score        width by score and location by score
+    own location         both by score, with w'z_j added to b x_j + v x_j^2
+    both                 own location, with features in log s_j, too
+    mixture              `ranker.calibration_`, fitted to the first ten ranks of the same queries
 
-The weights have a ridge penalty, chosen on the validation queries; an infinite penalty, which is "shared", is
-one of the choices. Differences are over the test queries of all folds, with standard errors; below 0 is better.
-They are shown for the chosen and for every penalty, for all ranks, which are fitted, and for the first ten.
-"spread" is the standard deviation of log s over the test documents. Queries with more than `--longest`
-documents are left out of the fit and of the choice, not of the test.
+The weights of features have a ridge penalty, chosen on the validation queries; an infinite one is among
+the choices. Differences are over the test queries of all folds, with standard errors; below 0 is better. They
+are shown for the chosen and for every penalty, for the ranks that are fitted (all, or the first ones with
+`--ranks`) and for the first ten. "spread" is the standard deviation of log s over the test documents of a
+fold, and "training" the difference from shared on training queries. Queries with more than `--longest`
+documents are left out of the fit and of the choice, not of the test. About five minutes per family and set.
+
+"sharpness": standard normal scores of 100 documents, times the factor for which the documents with the ten
+highest scores are most probably among the first ten ranks: this probability, the factor, and the largest
+deviation of a column sum from 1.
 """
 
 from __future__ import annotations
@@ -40,6 +48,7 @@ import argparse
 import math
 import os
 import time
+from itertools import pairwise
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -48,6 +57,7 @@ import torch
 from scipy.optimize import minimize
 
 from sinkprop import PartitionedMeasure, SinkPropRanker, SmoothedIndicator, evaluate
+from sinkprop import doubly_stochastic as rank_probabilities
 from sinkprop.calibration.ideal import ideal_ranks
 from sinkprop.calibration.widths import log_score, query_means, typical_spread
 from sinkprop.data.queries import Groups
@@ -59,7 +69,14 @@ FAMILIES = ("probit", "logit-logistic", "beta")
 SIGMAS = (0.25, 0.5, 1.0, 2.0, "own")
 ITERATIONS = (5, 5.5, "converged")
 PENALTIES = (1.0, 0.1, 0.01)  # of the weights of features, from strong to weak
-KINDS = ("by score", "own", "location", "both")
+KINDS = {  # and the model that each contains
+    "width by score": "shared",
+    "own width": "width by score",
+    "location by score": "shared",
+    "both by score": "location by score",
+    "own location": "both by score",
+    "both": "own location",
+}
 N_ITER = 5.5  # of the forecasts
 FIRST = 10  # ranks of the second log score
 CELLS = 150_000  # largest number of matrix entries of one batch of queries
@@ -69,21 +86,34 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("quality", "widths"))
+    parser.add_argument("part", choices=("quality", "widths", "sharpness"))
     parser.add_argument("data", metavar="DIRS", nargs="*", help="folders of LETOR data sets with folds")
     parser.add_argument("--no-pydocs", action="store_true", help="leave out the data set of the package")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=None)
     parser.add_argument("--sigmas", nargs="+", type=number_or("own"), default=SIGMAS, help="scales, and own")
     parser.add_argument("--iterations", nargs="+", type=number_or("converged"), default=ITERATIONS)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--ranks", type=int, help="first ranks, which are fitted  [default: all]")
+    parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--powers", type=int, default=2, help="powers of the score in locations")
     parser.add_argument("--longest", type=int, default=150, help="documents of a query of the fit, at most")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.part == "sharpness":
+        sharpness(given.families or FAMILIES, [s for s in given.sigmas if s != "own"], given.iterations)
+        return
     for name, folds in data_sets(given):
         if given.part == "quality":
             quality(name, folds, given.families or FAMILIES, given.sigmas, given.iterations)
         else:
-            widths(name, folds, given.families or FAMILIES[:2], given.kinds, given.longest)
+            widths(
+                name,
+                folds,
+                given.families or FAMILIES[:2],
+                given.kinds,
+                given.longest,
+                given.ranks,
+                given.powers,
+            )
 
 
 def number_or(word):
@@ -137,15 +167,31 @@ def cell(folds, relaxation, n_iter, base):
     return found, f"{found.mean():.4f}  {away}  {np.mean(held):.4f}  {np.mean(seconds):6.1f}"
 
 
+def sharpness(families, sigmas, iterations):
+    """Print how probable the best ranking can be made, for each measure and scale."""
+    x = np.sort(np.random.default_rng(0).normal(size=100))[::-1]
+    for family in families:
+        for sigma in sigmas:
+            print(f"  {f'{family} {sigma}':24}", end="")
+            for n_iter in iterations:
+                measure, found = PartitionedMeasure(family, sigma=sigma), []
+                for factor in 2 ** np.arange(-1, 4.1, 0.5):
+                    Pi = rank_probabilities(factor * x, relaxation=measure, n_iter=n_iter)
+                    found.append((Pi[:10, :10].sum() / 10, factor, abs(Pi.sum(axis=0) - 1).max()))
+                print("  {}: {:.2f} at {:5.2f}, {:.2f}".format(n_iter, *max(found)), end="")
+            print(flush=True)
+
+
 class Forecasts:
     """Scores, features and ideal ranks of some queries, in batches of queries of similar length.
 
     x, Z, labels have the rows of a query one after another, and groups says which.
     """
 
-    def __init__(self, x, Z, labels, sizes):
-        self.Z = np.column_stack([Z, x, x * x])
-        self.x, self.labels, self.groups = x, labels, Groups.of_sizes(sizes)
+    def __init__(self, x, Z, labels, sizes, n_ranks=None, powers=2):
+        self.Z = np.column_stack([Z, *(x * (x / 2) ** p for p in range(powers - 1, -1, -1))])
+        self.features, self.powers = Z.shape[1], powers
+        self.x, self.labels, self.groups, self.n_ranks = x, labels, Groups.of_sizes(sizes), n_ranks
         offsets, self.batches = self.groups.offsets, []
         order = np.argsort(sizes, kind="stable")
         while len(order):
@@ -164,28 +210,48 @@ class Forecasts:
             n, part = sizes[query], slice(offsets[query], offsets[query + 1])
             rows[i, :n] = np.arange(part.start, part.stop)
             ideal = ideal_ranks(self.labels[part], Groups.of_sizes(np.array([n])))
-            documents, ranks, shares = ideal.cells(n)
-            T[i, documents, ranks] = shares / n
+            fitted = n if self.n_ranks is None else min(self.n_ranks, n)
+            documents, ranks, shares = ideal.cells(fitted)
+            T[i, documents, ranks] = shares / fitted
         mask = np.arange(longest) < sizes[taken][:, None]
         return taken, *map(torch.from_numpy, (rows, mask, T))
 
     def select(self, wanted):
         """Forecasts of some of the queries (Q,)."""
         rows = wanted[self.groups.codes]
-        Z, sizes = self.Z[:, :-2], self.groups.sizes
-        return Forecasts(self.x[rows], Z[rows], self.labels[rows], sizes[wanted])
+        Z, sizes = self.Z[:, : self.features], self.groups.sizes
+        return Forecasts(self.x[rows], Z[rows], self.labels[rows], sizes[wanted], self.n_ranks, self.powers)
 
 
-def terms(kind, p, x, Z):
-    """Terms b x + w'z (N,) of the documents, and log s (N,)."""
-    place, log_s, d = p[0].exp() * x, p[1].expand(len(x)), Z.shape[1]
-    if kind == "by score":
-        log_s = log_s + Z[:, -2:] @ p[2:]
-    if kind in ("own", "both"):
-        log_s = log_s + Z @ p[2 : 2 + d]
-    if kind in ("location", "both"):
-        place = place + Z @ p[-d:]
+def terms(kind, p, data):
+    """Terms of the location (N,) of the documents, and log s (N,)."""
+    x, Z = torch.from_numpy(data.x), torch.from_numpy(data.Z)
+    place, log_s = p[0].exp() * x, p[1].expand(len(x))
+    wide, moved = columns_of(kind, data)
+    weights = p[2:]
+    if wide is not None:
+        log_s = log_s + Z[:, wide] @ weights[: len(wide)]
+        weights = weights[len(wide) :]
+    if moved is not None:
+        place = place + Z[:, moved] @ weights
     return place, log_s
+
+
+def columns_of(kind, data):
+    """Columns of Z (N, d) that enter log s, and those that enter the location. The last are powers of x."""
+    features, d = range(data.features), data.Z.shape[1]
+    score, powers = range(d - 2, d), range(data.features, d - 1)
+    wide = {"width by score": score, "both by score": score, "own location": score}
+    wide |= {kind: [*features, *score] for kind in ("own width", "both")}
+    moved = dict.fromkeys(("location by score", "both by score"), powers)
+    moved |= {kind: [*features, *powers] for kind in ("own location", "both")}
+    return tuple(list(each[kind]) if kind in each else None for each in (wide, moved))
+
+
+def penalized(kind, data):
+    """Mask of the parameters with a penalty: the weights of features."""
+    columns = [c for each in columns_of(kind, data) for c in each or ()]
+    return np.array([False, False, *(c < data.features for c in columns)])
 
 
 def parameters(kind, family, x, log_s):
@@ -205,40 +271,34 @@ class Model:
     def __init__(self, kind, family, found=None):
         self.kind, self.family = kind, family
         self.relaxation = SmoothedIndicator() if kind == "indicator" else PartitionedMeasure(family)
-        self.parameters = np.zeros(2) if found is None else found
+        self.parameters = found
 
     def matrices(self, p, data):
         """Batches of queries with their Pi."""
-        x, log_s = terms(self.kind, p, torch.from_numpy(data.x), torch.from_numpy(data.Z))
+        x, log_s = terms(self.kind, p, data)
         theta = parameters(self.kind, self.family, x, log_s)
         for taken, rows, mask, T in data.batches:
-            yield (
-                taken,
-                T,
-                mask,
-                doubly_stochastic(
-                    theta[rows], mask=mask, relaxation=self.relaxation, n_iter=N_ITER, epsilon=1e-6
-                ),
-            )
+            settings = {"relaxation": self.relaxation, "n_iter": N_ITER, "epsilon": 1e-6}
+            yield taken, T, mask, doubly_stochastic(theta[rows], mask=mask, **settings)
 
     def score(self, data):
-        """Log scores (Q,) over all ranks and over the first ten, and log s of the documents."""
+        """Log scores (Q,) over the fitted ranks and the first ten, and log s of the documents."""
         with torch.no_grad():
             p = torch.from_numpy(self.parameters)
-            all_ranks = np.empty(len(data.groups.sizes))
+            fitted_ranks = np.empty(len(data.groups.sizes))
             Pi10 = np.zeros((len(data.x), FIRST))
             offsets = data.groups.offsets
             for taken, T, mask, Pi in self.matrices(p, data):
-                all_ranks[taken] = cross_entropy(T, Pi).sum((1, 2)).numpy()
+                fitted_ranks[taken] = cross_entropy(T, Pi).sum((1, 2)).numpy()
                 for i, query in enumerate(taken):
                     n = int(mask[i].sum())
                     Pi10[offsets[query] : offsets[query + 1]] = Pi[i, :n, :FIRST].numpy()
-            log_s = terms(self.kind, p, torch.from_numpy(data.x), torch.from_numpy(data.Z))[1].numpy()
-        return all_ranks, log_score(Pi10, data.labels, data.groups), log_s
+            log_s = terms(self.kind, p, data)[1].numpy()
+        return fitted_ranks, log_score(Pi10, data.labels, data.groups), log_s
 
-    def fit(self, data, penalty, start, max_iter=40):
+    def fit(self, data, penalty, start, held=None, max_iter=40):
         """Fit the parameters; weights have the penalty, in units of the mean log score."""
-        n = len(data.groups.sizes)
+        n, costly = len(data.groups.sizes), penalized(self.kind, data)
 
         def objective(values):
             p = torch.from_numpy(values).requires_grad_()
@@ -248,13 +308,16 @@ class Model:
                 loss = cross_entropy(T, Pi).sum() / n
                 gradient += torch.autograd.grad(loss, p, retain_graph=True)[0].numpy()
                 total += loss.item()
-            total += 0.5 * penalty * (values[2:] ** 2).sum()
-            gradient[2:] += penalty * values[2:]
+            total += 0.5 * penalty * (values[costly] ** 2).sum()
+            gradient[costly] += penalty * values[costly]
             return total, gradient
 
+        limits = np.tile([-4.0, 4.0], (len(start), 1))
+        if held is not None:
+            limits[held] = 0
         found = minimize(
             objective, start, jac=True, method="L-BFGS-B",
-            bounds=[(-4, 4), (-4, 4)] + [(-3, 3)] * (len(start) - 2),
+            bounds=limits,
             options={"maxiter": max_iter, "ftol": 1e-7},
         )  # fmt: skip
         self.parameters = found.x
@@ -265,22 +328,20 @@ def cross_entropy(T, Pi):
     return -T * torch.where(T > 0, Pi, 1.0).clamp(min=1e-300).log()
 
 
-def widths(name, folds, families, kinds, longest):
+def widths(name, folds, families, kinds, longest, ranks, powers):
     """Print the table of one data set."""
     began = time.process_time()
-    tests = [Fold(*fold, longest) for fold in folds]
+    tests = [Fold(*fold, longest, ranks, powers) for fold in folds]
     n = sum(len(test.test.groups.sizes) for test in tests)
     used, of = (sum(test.counts[i] for test in tests) for i in (0, 1))
     print(f"\n{name}: {n} test queries; {used} of {of} queries of the fits have at most {longest} documents")
-    indicator = [test.fitted("indicator", "", [math.inf], 0) for test in tests]
+    indicator = [test.fitted("indicator", "") for test in tests]
     yardsticks = {"uniform": [t.uniform() for t in tests], "mixture": [t.mixture() for t in tests]}
-    yardsticks["indicator"] = [
-        each[math.inf].score(t.test)[:2] for each, t in zip(indicator, tests, strict=True)
-    ]
+    yardsticks["indicator"] = [each.score(t.test)[:2] for each, t in zip(indicator, tests, strict=True)]
     for which, values in yardsticks.items():
         everything, first = (np.concatenate(each) for each in zip(*values, strict=True))
         print(
-            f"  {which:24} log score, all ranks {everything.mean():.4f}, first ten {first.mean():.4f}",
+            f"  {which:24} log score, fitted ranks {everything.mean():.4f}, first ten {first.mean():.4f}",
             flush=True,
         )
     for family in families:
@@ -289,48 +350,53 @@ def widths(name, folds, families, kinds, longest):
 
 
 def family_rows(family, kinds, tests, yardsticks):
-    shared = [test.fitted("shared", family, [math.inf], 0)[math.inf] for test in tests]
+    shared = [test.fitted("shared", family) for test in tests]
     base = [model.score(test.test)[:2] for model, test in zip(shared, tests, strict=True)]
     everything, first = (np.concatenate(each) for each in zip(*base, strict=True))
     at = [f"{np.exp(m.parameters[0]):.2f}/{np.exp(m.parameters[1]):.2f}" for m in shared]
-    print(f"  {family} shared: all ranks {everything.mean():.4f}, first ten {first.mean():.4f}; b/sigma", *at)
-    for which, values in yardsticks.items():
-        compare(f"{which} - shared", values, everything, first)
+    print(
+        f"  {family} shared: fitted ranks {everything.mean():.4f}, first ten {first.mean():.4f}; b/sigma", *at
+    )
+    for which, others in yardsticks.items():
+        compare(f"{which} - shared", others, base)
+    models = {"shared": shared}
+    values = {"shared": base}
     for kind in kinds:
-        found = [
-            t.fitted(kind, family, PENALTIES, t.width(kind), m) for t, m in zip(tests, shared, strict=True)
-        ]
-        chosen = [t.choose(models) for t, models in zip(tests, found, strict=True)]
-        models = [each[c] for each, c in zip(found, chosen, strict=True)]
-        own_row(f"{kind} - shared", models, shared, tests, everything, first)
-        print(f"      penalties chosen {chosen}")
-        for penalty in PENALTIES:
-            own_row(
-                f"  penalty {penalty:g}", [each[penalty] for each in found], shared, tests, everything, first
-            )
+        found = [t.path(kind, family, m) for t, m in zip(tests, shared, strict=True)]
+        chosen = [t.choose(each) for t, each in zip(tests, found, strict=True)]
+        models[kind] = [each[c] for each, c in zip(found, chosen, strict=True)]
+        values[kind] = own_row(f"{kind} - shared", models[kind], shared, tests, base)
+        if KINDS[kind] in values and KINDS[kind] != "shared":
+            compare(f"{kind} - {KINDS[kind]}", values[kind], values[KINDS[kind]])
+        if len(found[0]) > 1:
+            print("      penalties chosen", *(f"{c:g}" for c in chosen))
+            for penalty in PENALTIES:
+                fixed = [each[penalty] for each in found]
+                own_row(f"  penalty {penalty:g}", fixed, shared, tests, base)
 
 
-def own_row(label, models, shared, tests, everything, first):
-    """Print the row of one model per fold."""
+def own_row(label, models, shared, tests, base):
+    """Print the row of one model per fold, and return its log scores."""
     scores = [model.score(t.test) for model, t in zip(models, tests, strict=True)]
-    compare(label, [each[:2] for each in scores], everything, first, end=", ")
+    compare(label, [each[:2] for each in scores], base, end=", ")
     log_s = np.concatenate([each[2] - each[2].mean() for each in scores])
     pairs = zip(models, shared, tests, strict=True)
-    inside = [model.score(t.train)[0].mean() - base.score(t.train)[0].mean() for model, base, t in pairs]
+    inside = [model.score(t.train)[0].mean() - one.score(t.train)[0].mean() for model, one, t in pairs]
     print(f"spread {log_s.std():.3f}, training {np.mean(inside):+.4f}", flush=True)
+    return [each[:2] for each in scores]
 
 
-def compare(label, values, everything, first, end="\n"):
-    """Print differences from the log scores of the shared width."""
-    ours = [np.concatenate(each) for each in zip(*values, strict=True)]
-    print(f"    {label:22} all ranks {with_error(ours[0] - everything)},", end=" ")
-    print(f"first ten {with_error(ours[1] - first)}", end=end, flush=True)
+def compare(label, values, base, end="\n"):
+    """Print differences of log scores, which are lists of the folds' fitted and first ranks."""
+    ours, others = ([np.concatenate(each) for each in zip(*v, strict=True)] for v in (values, base))
+    print(f"    {label:34} fitted ranks {with_error(ours[0] - others[0])},", end=" ")
+    print(f"first ten {with_error(ours[1] - others[1])}", end=end, flush=True)
 
 
 class Fold:
-    """Standardized scores and features of the queries of one fold, none of which the scores were trained on."""
+    """Standardized scores and features of one fold; no query is one that its scores were trained on."""
 
-    def __init__(self, train, vali, test, longest):
+    def __init__(self, train, vali, test, longest, ranks, powers):
         ranker = SinkPropRanker("ndcg@10", n_threads=1, verbose=False).fit(train, eval_set=vali)
         self.calibration, self.raw = ranker.calibration_, sorted_parts(test, ranker.predict(test))
         learned = held_out_scores((train, vali))
@@ -341,26 +407,24 @@ class Fold:
         for X, scores, labels, sizes in (*learned, self.raw):
             groups = Groups.of_sizes(sizes)
             x = (scores - query_means(scores, groups)[groups.codes]) / scale
-            parts.append(Forecasts(x, ((X - mean) / spread).clip(-4, 4), labels, sizes))
+            parts.append(Forecasts(x, ((X - mean) / spread).clip(-4, 4), labels, sizes, ranks, powers))
         train, vali, self.test = parts
         self.counts = sum((p.groups.sizes <= longest).sum() for p in (train, vali)), train_count(train, vali)
         self.train, self.vali = (p.select(p.groups.sizes <= longest) for p in (train, vali))
 
-    def width(self, kind):
-        """Number of weights of features."""
-        return 2 if kind == "by score" else self.test.Z.shape[1] * (1 + (kind == "both"))
+    def fitted(self, kind, family):
+        """Model without weights of features."""
+        return Model(kind, family).fit(self.train, 0, np.zeros(2))
 
-    def fitted(self, kind, family, penalties, width, shared=None):
+    def path(self, kind, family, shared):
         """Models by penalty, each started from the one before."""
-        start = np.zeros(2 + width)
-        found = {}
-        if shared is not None:
-            start[:2] = shared.parameters
-            found[math.inf] = Model(kind, family, start.copy())
-        for penalty in penalties:
-            finite = 0.0 if math.isinf(penalty) else penalty
-            found[penalty] = Model(kind, family).fit(self.train, finite, start)
-            start = found[penalty].parameters.copy()
+        costly = penalized(kind, self.test)
+        values = np.append(shared.parameters, np.zeros(len(costly) - 2))
+        model = Model(kind, family).fit(self.train, 0, values, held=costly)
+        found = {math.inf: model}
+        for penalty in PENALTIES if costly.any() else ():
+            found[penalty] = Model(kind, family).fit(self.train, penalty, model.parameters)
+            model = found[penalty]
         return found
 
     def choose(self, models):
@@ -372,14 +436,16 @@ class Fold:
         return score, score
 
     def mixture(self):
-        """Log scores of the calibration of the ranker, over all ranks and the first ten."""
+        """Log scores of the calibration of the ranker, over the fitted ranks and the first ten."""
         _, scores, labels, sizes = self.raw
         offsets = np.append(0, np.cumsum(sizes))
         values = []
-        for a, b in zip(offsets[:-1], offsets[1:], strict=True):
+        for a, b in pairwise(offsets):
             Pi = self.calibration.rank_distribution(scores[a:b])
             group = Groups.of_sizes(np.array([b - a]))
-            values.append([log_score(Pi[:, :k], labels[a:b], group)[0] for k in (b - a, FIRST)])
+            values.append(
+                [log_score(Pi[:, :k], labels[a:b], group)[0] for k in (self.test.n_ranks or b - a, FIRST)]
+            )
         return tuple(np.array(values).T)
 
 
@@ -394,7 +460,7 @@ def sorted_parts(queries, scores):
 
 
 def held_out_scores(parts, n_parts=5):
-    """Features, scores, labels and sizes of parts, with scores from rankers fitted to other queries of them."""
+    """Features, scores, labels and sizes of parts, with scores from rankers fitted to the others."""
     scores = [np.empty(len(part.y)) for part in parts]
     for k in range(n_parts):
         rest = [p.select(p.groups.queries[np.arange(p.n_queries) % n_parts != k]) for p in parts]
