@@ -118,9 +118,7 @@ def results(task, directories):
         found[kind, "labels", 0] = ndcg(test, ranker().fit(train).predict(test))
     for n in sessions:
         scores = production.predict(train.X / spread)
-        log = simulate_clicks(
-            train, scores, n, users, relevance=relevance, k=most, seed=1000 * seed + number
-        )
+        log = simulate_clicks(train, scores, n, users, relevance=relevance, k=most, seed=1000 * seed + number)
         labels = {"naive": debias(log, method="none"), "debiased": debias(log)}
         seen = train.take(np.unique(log.rows))
         for kind, ranker in RANKERS.items():

@@ -296,7 +296,7 @@ class Model:
             log_s = terms(self.kind, p, data)[1].numpy()
         return fitted_ranks, log_score(Pi10, data.labels, data.groups), log_s
 
-    def fit(self, data, penalty, start, held=None, max_iter=40):
+    def fit(self, data, penalty, start, held=None, max_iter=100):
         """Fit the parameters; weights have the penalty, in units of the mean log score."""
         n, costly = len(data.groups.sizes), penalized(self.kind, data)
 
@@ -318,7 +318,7 @@ class Model:
         found = minimize(
             objective, start, jac=True, method="L-BFGS-B",
             bounds=limits,
-            options={"maxiter": max_iter, "ftol": 1e-7},
+            options={"maxiter": max_iter, "ftol": 1e-10, "gtol": 1e-7, "maxcor": 30},
         )  # fmt: skip
         self.parameters = found.x
         return self
