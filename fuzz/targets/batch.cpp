@@ -22,6 +22,7 @@ struct Problem {
         settings.relaxation = Relaxation(input.below(6));
         settings.sigma = std::fabs(input.number());
         if (!(settings.sigma > 0)) settings.sigma = 1;
+        if (settings.partitioned() && input.byte() % 2) settings.sigma = 0;  // every document has its own scale
         settings.exact = input.byte() % 2;
         settings.half_steps = int(input.below(9));
         settings.epsilon = input.byte() % 2 ? std::ldexp(1.0, -int(input.below(60))) : 0;
@@ -83,7 +84,7 @@ void projection(const Problem& p) {
 
 void trees(const Problem& p, fuzz::Input& input) {
     const std::size_t queries = p.queries.queries(), n = p.queries.documents();
-    const double widths[] = {p.settings.sigma, 1};
+    const double widths[] = {p.settings.sigma > 0 ? p.settings.sigma : 1, 1};
     const TreeLoss loss = {widths, 1 + input.below(2), double(input.below(3)) / 2, double(input.below(2)),
                            input.byte()};
     Settings settings = p.settings;

@@ -297,8 +297,7 @@ double partitioned_terms(const Query& query, const Settings& s, double factor, d
                 for (std::size_t k = 0; k < n; ++k) row[k] += left[j] * right[k];
             }
     }
-    partitioned_gain(theta, n, family(s), g, D, n, classes, n, normalization(s, query.residual), scratch,
-                     theta_bar);
+    partitioned_gain(theta, n, family(s), g, D, n, classes, n, normalization(s, query.residual), scratch, theta_bar);
     write_parameter_gradient(query, s, factor, theta, theta_bar, gradient);
     return value;
 }

@@ -13,7 +13,9 @@
 namespace sinkprop {
 namespace SINKPROP_ISA {
 
-inline double log_sigmoid(double x) { return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x)); }
+inline double log_sigmoid(double x) {
+    return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
+}
 
 // Mean of x, computed from differences to the first number, so that the mean of equal numbers is this number
 inline double mean_of(const double* x, std::size_t n, std::size_t stride) {

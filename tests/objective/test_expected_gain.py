@@ -1172,7 +1172,7 @@ def native_call(per_query: np.ndarray, gradient: np.ndarray, scores: np.ndarray)
         np.ones((1, n)),
         False,
         0 if scores.ndim == 1 else 2,
-        1.0,
+        1.0 if scores.ndim == 1 else 0.0,
         True,
         10,
         1e-6,
