@@ -3,6 +3,7 @@
     python benchmarks/partitioned.py quality DIRS    NDCG@10 of rankers, by measure, scale and iterations
     python benchmarks/partitioned.py widths DIRS     log score of ranks, with one width and with own widths
     python benchmarks/partitioned.py sharpness       how sure of a ranking a measure can be, by its scale
+    python benchmarks/partitioned.py times           value and gradient with a shared scale, in milliseconds
 
 DIRS are folders of LETOR data sets with folds. Pydocs comes first, unless `--no-pydocs` is given.
 
@@ -40,6 +41,9 @@ documents are left out of the fit and of the choice, not of the test. About five
 "sharpness": standard normal scores of 100 documents, times the factor for which the documents with the ten
 highest scores are most probably among the first ten ranks: this probability, the factor, and the largest
 deviation of a column sum from 1.
+
+"times": expected NDCG@10 of one list and its gradient on one thread, with the scale .5: in linear time, with
+the matrix, and with the smoothed indicator of the width 1. The smallest of several runs.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
-from sinkprop import PartitionedMeasure, SinkPropRanker, SmoothedIndicator, evaluate
+from sinkprop import PartitionedMeasure, SinkPropRanker, SmoothedIndicator, _native, evaluate, expected_gain
 from sinkprop import doubly_stochastic as rank_probabilities
 from sinkprop.calibration.ideal import ideal_ranks
 from sinkprop.calibration.widths import log_score, query_means, typical_spread
@@ -86,7 +90,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("quality", "widths", "sharpness"))
+    parser.add_argument("part", choices=("quality", "widths", "sharpness", "times"))
     parser.add_argument("data", metavar="DIRS", nargs="*", help="folders of LETOR data sets with folds")
     parser.add_argument("--no-pydocs", action="store_true", help="leave out the data set of the package")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=None)
@@ -98,6 +102,9 @@ def main():
     parser.add_argument("--longest", type=int, default=150, help="documents of a query of the fit, at most")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    if given.part == "times":
+        times()
+        return
     if given.part == "sharpness":
         sharpness(given.families or FAMILIES, [s for s in given.sigmas if s != "own"], given.iterations)
         return
@@ -165,6 +172,37 @@ def cell(folds, relaxation, n_iter, base):
     found = np.concatenate(values)
     away = " " * 16 if base is None else with_error(found - base)
     return found, f"{found.mean():.4f}  {away}  {np.mean(held):.4f}  {np.mean(seconds):6.1f}"
+
+
+def times():
+    columns = ("linear time", "matrix")
+    print(
+        "| documents | " + " | ".join(f"{f}, {c}" for f in FAMILIES[:2] for c in columns) + " | indicator |"
+    )
+    print("|---" * 6 + "|")
+    for n in (100, 300, 1000, 2000, 10_000, 100_000, 1_000_000):
+        rng = np.random.default_rng(0)
+        scores, labels = rng.normal(size=n), rng.integers(0, 4, n)
+        row = []
+        for family in FAMILIES[:2]:
+            for method in ("sums", "direct"):
+                if method == "direct" and n > 2000:
+                    row.append(math.nan)
+                    continue
+                _native.use_method(method)
+                row.append(milliseconds(scores, labels, PartitionedMeasure(family, sigma=0.5)))
+        _native.use_method("auto")
+        row.append(milliseconds(scores, labels, SmoothedIndicator(1.0)))
+        print(f"| {n:,} | " + " | ".join("" if math.isnan(x) else f"{x:.2f}" for x in row) + " |", flush=True)
+
+
+def milliseconds(scores, labels, relaxation):
+    runs = []
+    for _ in range(2 if len(scores) > 10_000 else 6):
+        began = time.perf_counter()
+        expected_gain(scores, labels, gain="ndcg@10", relaxation=relaxation, n_threads=1)
+        runs.append(time.perf_counter() - began)
+    return 1000 * min(runs)
 
 
 def sharpness(families, sigmas, iterations):

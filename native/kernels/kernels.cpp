@@ -12,6 +12,7 @@
 #include "rank_binomial.hpp"
 #include "row_sums.hpp"
 #include "shared_scale.hpp"
+#include "shared_sums.hpp"
 #include "terms.hpp"
 #include "ties.hpp"
 
@@ -21,6 +22,9 @@ namespace {
 
 #define SINKPROP_STRING_(x) #x
 #define SINKPROP_STRING(x) SINKPROP_STRING_(x)
+
+// Numbers of documents from which on, and of pairs of cells up to which, shared_sums.hpp is used
+constexpr std::size_t least_by_sums = 300, most_pairs = 4096;
 
 constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
 
@@ -220,8 +224,27 @@ std::size_t partitioned_use(const Query& query, const Settings& s) {
            partitioned_scratch(n, normalization(s, nullptr), C, family(s));
 }
 
+// Whether products with the matrix of a query with a partitioned measure are computed in linear time. The families
+// whose matrix depends on the differences of locations and edges have such products if all documents share one scale.
+bool shared_by_sums(const Query& query, const Settings& s) {
+    const std::size_t n = query.n;
+    if (!s.shared_scale() || s.relaxation == Relaxation::beta || query.n_terms || s.tol > 0 || n < 2) return false;
+    if (s.method != Method::automatic && s.method != Method::sums) return false;
+    const SharedSums::Cells cells = SharedSums::lay_out(query, s);
+    if (s.method == Method::sums) return cells.pairs() <= most_pairs;
+    // with a large scale, differences between neighbors lose digits, which matters least for long lists
+    const double pairs = double(cells.documents) * double(cells.edges) * SharedSums::P * SharedSums::P;
+    return n >= least_by_sums && (s.sigma <= 10 || n > 20000) && pairs < 0.5 * double(n) * double(n);
+}
+
+std::size_t shared_sums_use(const Query& query, const Settings& s) {
+    return SharedSums::scratch(query.n, SharedSums::lay_out(query, s)) +
+           SharedArrays(query.n, s.half_steps, nullptr).used + round_up(larger(2, query.n_classes) * query.n, 8);
+}
+
 Plan plan(const Query& query, const Settings& s) {
     const std::size_t n = query.n;
+    if (shared_by_sums(query, s)) return {Method::sums, 0, shared_sums_use(query, s)};
     if (s.partitioned()) return {Method::dense, 0, partitioned_use(query, s)};
     if (s.relaxation == Relaxation::rank_binomial) return {Method::dense, 0, rank_binomial::scratch_size(query)};
     if (s.relaxation == Relaxation::gaussian)
@@ -314,8 +337,23 @@ void partitioned_project(const Query& query, const Settings& s, double* space, d
         for (std::size_t i = 0; i < n; ++i) out[query.rows[i] * C + c] = result[c * n + i];
 }
 
+// Calls use(sums, scratch, out), where out has room for the gradient (n, 2) or for a projection (n_classes, n)
+template <class Use>
+auto with_shared_sums(const Query& query, const Settings& s, double* space, Use&& use) {
+    const SharedSums::Cells cells = SharedSums::lay_out(query, s);
+    SharedSums sums(query, s, cells, space);
+    double* rest = space + SharedSums::scratch(query.n, cells);
+    return use(sums, rest, rest + SharedArrays(query.n, s.half_steps, nullptr).used);
+}
+
 double expected_gain_of_query(const Query& query, const Settings& s, const Plan& p, double factor, double* space,
                               double* gradient) {
+    if (s.partitioned() && p.method == Method::sums)
+        return with_shared_sums(query, s, space, [&](SharedSums& sums, double* scratch, double* bar) {
+            const double value = shared_gain(sums, query, s.half_steps, scratch, bar);
+            write_shared_gradient(query, s, factor, nullptr, bar, gradient);
+            return value;
+        });
     if (s.partitioned())
         return query.n_terms ? partitioned_terms(query, s, factor, space, gradient)
                              : partitioned_gain(query, s, factor, space, gradient);
@@ -327,6 +365,13 @@ double expected_gain_of_query(const Query& query, const Settings& s, const Plan&
 }
 
 void project_query(const Query& query, const Settings& s, const Plan& p, double* space, double* out) {
+    if (s.partitioned() && p.method == Method::sums)
+        return with_shared_sums(query, s, space, [&](SharedSums& sums, double* scratch, double* result) {
+            shared_project(sums, query, s.half_steps, scratch, result);
+            for (std::size_t c = 0; c < query.n_classes; ++c)
+                for (std::size_t i = 0; i < query.n; ++i)
+                    out[query.rows[i] * query.n_classes + c] = result[c * query.n + i];
+        });
     if (s.partitioned()) return partitioned_project(query, s, space, out);
     if (s.relaxation == Relaxation::rank_binomial) return rank_binomial::project(query, s.sigma, space, out);
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });

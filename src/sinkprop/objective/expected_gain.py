@@ -81,7 +81,7 @@ def expected_gain(
     the scores, Z is one Sinkhorn iteration, and Pi[j, k] is the probability that document j is at rank k.
     Gains that are not rank-linear, such as MAP, are functions of Pi that equal the metric if Pi is the matrix
     of a ranking. `sinkprop.reference` defines them all. The time is linear in the number of documents for
-    `SmoothedIndicator` and quadratic for `PartitionedMeasure`. The derivative holds the order of the
+    `SmoothedIndicator` and quadratic for most of `PartitionedMeasure`. The derivative holds the order of the
     documents fixed.
 
     Parameters

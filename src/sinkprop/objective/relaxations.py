@@ -109,7 +109,7 @@ class SmoothedIndicator(Relaxation):
 @final
 @dataclass(frozen=True)
 class PartitionedMeasure(Relaxation):
-    """Partitioned measure: one distribution on (0, 1) per document, cut into n equal bins, in quadratic time.
+    """Partitioned measure: one distribution on (0, 1) per document, cut into n equal bins.
 
     With a scale `sigma`, which all documents share, a document has one score phi_j, larger is better. Without
     it, a document has two parameters theta_j, and its own scale. With F the distribution function of the
@@ -130,6 +130,9 @@ class PartitionedMeasure(Relaxation):
     Mass near 0 means near the top, so a lower mu, or a lower a for a given b, ranks a document higher.
     Without a shared scale, scores have the shape (N, 2) and hold theta. They may be any real numbers; those
     beyond `limits` are clipped. The second parameter says how certain the rank of each document is.
+
+    Computations take quadratic time; with a shared scale, the families "logit-logistic" and "probit" take
+    linear time for rank-linear gains and a number of iterations.
 
     Parameters
     ----------
