@@ -192,9 +192,9 @@ def _bounds(B: Floats, blocks: list[Block]) -> Permanent:
     )
     return Permanent(
         _exp(middle),
-        middle,
-        log_lower,
-        log_upper,
+        float(middle),
+        float(log_lower),
+        float(log_upper),
         "bounds",
         lower_bounds=lower,
         upper_bounds=upper,
