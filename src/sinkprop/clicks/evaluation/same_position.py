@@ -25,6 +25,7 @@ import numpy as np
 from sinkprop.clicks.evaluation.folds import N_FOLDS, folds_of, sums_by_fold
 from sinkprop.clicks.evaluation.targets import Target
 from sinkprop.clicks.log import ClickLog
+from sinkprop.clicks.models.sequences import sums
 from sinkprop.common.types import Floats, Integers, Mask
 
 __all__ = ["Chances", "chances_of"]
@@ -73,7 +74,7 @@ def chances_of(log: ClickLog, target: Target, codes: Integers, shown: Integers) 
     taken = _taken(log, target, codes, of_impression)
     drawn = np.bincount(rows[~certain], minlength=len(codes)) > 0
     weights = _SessionWeights(
-        _sums(sessions, target.weights[rows] / propensity * ~certain, log.n_sessions),
+        sums(target.weights[rows] / propensity * ~certain, sessions, log.n_sessions),
         taken.free(target.weights * drawn),
         taken.free(target.weights),
     )
@@ -106,8 +107,8 @@ class _Taken:
 
     def free(self, values: Floats) -> Floats:
         """Sums (S,) of values (N,) over the documents whose new ranks are free in a session."""
-        of_query = _sums(self.codes, values, int(self.codes.max()) + 1)[self.queries]
-        return of_query - _sums(self.sessions, values[self.documents], len(self.queries))
+        of_query = sums(values, self.codes, int(self.codes.max()) + 1)[self.queries]
+        return of_query - sums(values[self.documents], self.sessions, len(self.queries))
 
     def n_free(self, chosen: Mask) -> Integers:
         """Number (N,) of chosen sessions (S,) of the query in which the new rank of the document is free."""
@@ -150,7 +151,7 @@ class _SessionWeights:
         """
         mine = groups >= 0
         found, squares, least, most = (
-            _sums(groups[mine], x[mine], n_groups) for x in (self.found, self.found**2, self.least, self.most)
+            sums(x[mine], groups[mine], n_groups) for x in (self.found, self.found**2, self.least, self.most)
         )
         if not found.any():
             return np.zeros(n_groups, bool), np.zeros(n_groups, bool)
@@ -162,12 +163,6 @@ class _SessionWeights:
     def mean(self, chosen: Mask, expected: Floats) -> float:
         """Mean weight of the chosen sessions (S,) as a share of its expectation."""
         return float(self.found[chosen].sum() / expected[chosen].sum())
-
-
-def _sums(cells: Integers, values: Floats, size: int) -> Floats:
-    """Sums (size,) of the values in each cell."""
-    sums: Floats = np.bincount(cells, values, size).astype(np.float64, copy=False)
-    return sums
 
 
 def _trusted(log: ClickLog, weights: _SessionWeights) -> tuple[Mask, float | None]:

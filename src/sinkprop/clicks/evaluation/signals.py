@@ -14,6 +14,7 @@ from sinkprop.clicks.evaluation.same_position import chances_of
 from sinkprop.clicks.evaluation.targets import Target
 from sinkprop.clicks.log import ClickLog
 from sinkprop.clicks.models.base import ClickModel
+from sinkprop.clicks.models.sequences import sums
 from sinkprop.common.types import Floats, Integers, Mask
 
 __all__ = ["Relevance", "Signal", "relevance_table", "signal_of"]
@@ -73,21 +74,15 @@ class Signal:
 
     def by_document(self, values: Floats) -> Floats:
         """Sums (N,) of values (I,) over the impressions of each document."""
-        return _sums(self.rows, values, len(self.codes))
+        return sums(values, self.rows, len(self.codes))
 
     def by_session(self, values: Floats) -> Floats:
         """Sums (S,) of values (I,) over the impressions of each session."""
-        return _sums(self.sessions, values, self.n_sessions)
+        return sums(values, self.sessions, self.n_sessions)
 
     def by_query(self, values: Floats) -> Floats:
         """Sums (S,) of values (N,) over the documents of the query of each session."""
-        return _sums(self.codes, values, self.n_queries)[self.queries]
-
-
-def _sums(cells: Integers, values: Floats, size: int) -> Floats:
-    """Sums (size,) of the values in each cell."""
-    sums: Floats = np.bincount(cells, values, size).astype(np.float64, copy=False)
-    return sums
+        return sums(values, self.codes, self.n_queries)[self.queries]
 
 
 def signal_of(log: ClickLog, target: Target, model: ClickModel | None, exposure: ArrayLike | None) -> Signal:
@@ -102,7 +97,7 @@ def signal_of(log: ClickLog, target: Target, model: ClickModel | None, exposure:
     kept = target.counted[log.rows] & (at.slope > 0)
     rows, sessions = log.rows[kept], log.sessions[kept]
     examined, clicks = at.slope[kept], log.clicked[kept] - at.intercept[kept]
-    total = _sums(rows, examined, len(codes))
+    total = sums(examined, rows, len(codes))
     expected = total / np.maximum(shown, 1) if exposure is None else _exposure(exposure, total)
     return Signal(
         rows,
