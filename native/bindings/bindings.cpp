@@ -1,11 +1,14 @@
 // The Python module sinkprop._native: its functions pass NumPy arrays to the functions of batch.hpp. Messages about
 // invalid values are made in Python.
+#include <nanobind/stl/complex.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "arrays.hpp"
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
+#include "kernels/gauss_coefficients.hpp"
 
 void bind_checksum(nb::module_&);    // defined in checksum.cpp
 void bind_letor(nb::module_&);       // defined in letor.cpp
@@ -334,6 +338,22 @@ void use_method(const std::string& name) {
         throw nb::value_error("method must be auto, direct, banded, cells, fine cells or sums");
 }
 
+using Complex = std::complex<double>;
+
+template <int P>
+std::vector<std::pair<Complex, Complex>> coefficients() {
+    using C = sinkprop::GaussCoefficients<P>;
+    std::vector<std::pair<Complex, Complex>> pairs;
+    for (int m = 0; m < P; ++m) pairs.push_back({{C::s_re[m], C::s_im[m]}, {C::w_re[m], C::w_im[m]}});
+    return pairs;
+}
+
+// The pairs (s_m, w_m) of docs/linear-time.md 3.2
+std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
+    if (pairs != 4 && pairs != 8) throw nb::value_error("pairs must be 4 or 8");
+    return pairs == 4 ? coefficients<4>() : coefficients<8>();
+}
+
 void bind_labels_and_queries(nb::module_& m) {
     m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
@@ -378,6 +398,7 @@ void bind_baseline_losses(nb::module_& m) {
 
 void bind_dispatch(nb::module_& m) {
     m.def("use_method", &use_method, "name"_a);
+    m.def("gauss_coefficients", &gauss_coefficients, "pairs"_a);
     m.def("instruction_sets", &sinkprop::instruction_sets);
     m.def("instruction_set", &sinkprop::instruction_set);
     m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
