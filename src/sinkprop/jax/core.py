@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from sinkprop.jax import swept
+from sinkprop.jax.lists import Lists
 from sinkprop.jax.native import native_gain, native_projection
 from sinkprop.jax.plans import Plan
 
@@ -19,32 +20,20 @@ Array = Any
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def gain_values(plan: Plan, x: Array, first: Array, a: Array) -> Array:
-    """Return the expected gain of each list, at the place (..., n) of its first document.
+def gain_values(plan: Plan, x: Array, lists: Lists, a: Array) -> Array:
+    """Return the expected gain of each list, in the shape of `Lists.values`.
 
-    x      (..., n) or (..., n, 2) scores
-    first  (..., n) place of the first document of each document's list; -1 at padding
-    a      (..., A, n) attributes of the documents, with respect to which there are no derivatives
+    x  (..., n) or (..., n, 2) scores
+    a  (..., A, n) attributes of the documents, with respect to which there are no derivatives
     """
-    values: Array = _value_and_gradient(plan, x, first, a)[0]
-    return values
+    return lists.values(_value_and_gradient(plan, x, lists.first, a)[0])
 
 
 @gain_values.defjvp
 def _gain_values_jvp(plan: Plan, primals: Any, tangents: Any) -> tuple[Array, Array]:
-    x, first, a = primals
-    values, gradient = _value_and_gradient(plan, x, first, a)
-    changes = gradient * tangents[0]
-    return values, _totals(changes.sum(-1) if changes.ndim > first.ndim else changes, first)
-
-
-def _totals(changes: Array, first: Array) -> Array:
-    """Return the sum of (..., n) over each list, at the place of its first document."""
-    n = first.shape[-1]
-    to = jnp.where(first < 0, n, first).reshape(-1, n)  # a place that does not exist, for padding
-    rows = jnp.arange(to.shape[0])[:, None]
-    totals = jnp.zeros_like(changes).reshape(-1, n).at[rows, to].add(changes.reshape(-1, n), mode="drop")
-    return totals.reshape(first.shape)
+    x, lists, a = primals
+    values, gradient = _value_and_gradient(plan, x, lists.first, a)
+    return lists.values(values), lists.totals(gradient * tangents[0])
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +13,22 @@ import numpy as np
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Groups
 
-__all__ = ["Lists", "as_documents", "as_scores", "are_concrete", "document_lists", "place_name"]
+__all__ = [
+    "Lists",
+    "are_concrete",
+    "as_documents",
+    "as_scores",
+    "check_finite",
+    "document_lists",
+    "place_name",
+]
 
 Array = Any
 
 
-class Lists(NamedTuple):
+@partial(jax.tree_util.register_dataclass, data_fields=["first"], meta_fields=["segmented"])
+@dataclass(frozen=True)
+class Lists:
     """Lists of documents along the last axis of an array of the shape (..., n).
 
     first      (..., n) place of the first document of each document's list; -1 at padding.
@@ -33,6 +45,17 @@ class Lists(NamedTuple):
         the place of its first document, as in Rax.
         """
         return by_place if self.segmented else by_place[..., 0]
+
+    def totals(self, changes: Array) -> Array:
+        """Return the sum over each list of values (..., n) or (..., n, 2), 0 at padding, in the shape of `values`."""
+        if changes.ndim > self.first.ndim:
+            changes = changes.sum(-1)
+        if not self.segmented:
+            return changes.sum(-1)
+        n = self.first.shape[-1]
+        to, flat = jnp.maximum(self.first, 0).reshape(-1, n), changes.reshape(-1, n)
+        rows = jnp.arange(to.shape[0])[:, None]
+        return jnp.zeros_like(flat).at[rows, to].add(flat).reshape(changes.shape)
 
     @property
     def present(self) -> Array:

@@ -192,10 +192,9 @@ def _reduced_gain(
         mask = lists.first >= 0
         x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
         if terms.functions is None:
-            by_place = gain_values(terms.plan, x, lists.first, terms.attributes)
+            values = gain_values(terms.plan, x, lists, terms.attributes)
         else:
-            by_place = function_values(terms.plan, terms.functions, lists, x)
-        values = lists.values(by_place)
+            values = function_values(terms.plan, terms.functions, lists, x)
     if reduce_fn is None:
         return values
     present = lists.present

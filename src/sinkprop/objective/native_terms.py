@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,16 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 if TYPE_CHECKING:
     from sinkprop.objective.normalization import Iterations
 
-__all__ = ["NativeGains", "NativeSettings", "NativeTerms", "native_gains", "native_settings", "term_table"]
+__all__ = [
+    "NativeGains",
+    "NativeSettings",
+    "NativeTerms",
+    "TermRow",
+    "native_gains",
+    "native_settings",
+    "term_rows",
+    "term_table",
+]
 
 _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
 # Numbers of the forms and norms of terms in native/kernels/kernels.hpp
@@ -80,6 +89,38 @@ class NativeTerms(NamedTuple):
     table: Floats
     discounts: Floats
     functions: list[Any]
+
+
+class TermRow(NamedTuple):
+    """A row of the table of terms, see `NativeTerms`, with names in the place of numbers.
+
+    first, count  First attribute of the term, and number of its attributes.
+    row, step     First row of its discounts, and distance of the rows of two attributes.
+    """
+
+    form: str
+    norm: str
+    first: int
+    count: int
+    row: int
+    step: int
+    weight: float
+    alpha: float
+    c0: float
+    c1: float
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether the statistics are exposures of documents."""
+        return self.form in ("target", "gap", "row")
+
+
+def term_rows(table: Iterable[Sequence[float]]) -> list[TermRow]:
+    """Read the rows of a table of terms."""
+    return [
+        TermRow(_FORMS[int(row[0])], _NORMS[int(row[1])], *map(int, row[2:6]), *row[6:])  # type: ignore[call-arg]
+        for row in table
+    ]
 
 
 def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
