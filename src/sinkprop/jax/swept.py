@@ -73,8 +73,9 @@ def projection(plan: Plan, x: Array, first: Array) -> Array:
     """Return sum_k Pi[j, k] d_k for each document j (..., n), for the single row d of discounts of the plan."""
     order = _Order.of(x, first, jnp.isfinite(x.reshape(-1, first.shape[-1])))
     d = order.discounts(plan)[:1]
-    kernel, table, scaled = _scaled(plan, order)
-    E, _ = sweeps.statistics(jnp, table, scaled, order.flat(d), order.flat(d[:0]), kernel)
+    scaled = _Scaled.of(plan, order)
+    none = order.flat(d[:0])
+    E, _ = sweeps.statistics(jnp, scaled.table, scaled.scalings, order.flat(d), none, scaled.kernel)
     return order.unsorted(order.rows(E)[0]).reshape(first.shape)
 
 
@@ -187,30 +188,80 @@ def _affine(g: Array, h: Array, *, reverse: bool) -> Array:
     return jax.lax.associative_scan(then, (g, h), reverse=reverse, axis=g.ndim - 1)[1]
 
 
-def _scaled(plan: Plan, order: _Order) -> tuple[Any, Any, Any]:
-    settings, relaxation = plan.settings, plan.normalization.relaxation
-    kernel = sweeps.smoothing(
-        relaxation.kernel,
-        settings.sigma,
-        settings.epsilon,
-        exact=order.y.dtype == jnp.float64,
-        block=_BLOCK,
-    )
-    y = order.flat(order.y[None])[0]
-    table = sweeps.tables(jnp, y, order.queries(), kernel, order.y.shape[1])
-    return kernel, table, sweeps.scalings(jnp, table, kernel, settings.half_steps)
+class _Scaled(NamedTuple):
+    """The scaling vectors (1, N) of all half steps, and the tables of the products.
+
+    The functions are those of `objective/sweeps.py` with loops that are compiled once, not once per half step.
+    """
+
+    kernel: sweeps.Kernel
+    table: sweeps.Tables
+    q: Array  # (T + 1, 1, N)
+
+    @classmethod
+    def of(cls, plan: Plan, order: _Order) -> _Scaled:
+        settings, relaxation = plan.settings, plan.normalization.relaxation
+        assert isinstance(relaxation, SmoothedIndicator)
+        exact = order.y.dtype == jnp.float64
+        kernel = sweeps.smoothing(
+            relaxation.kernel, settings.sigma, settings.epsilon, exact=exact, block=_BLOCK
+        )
+        y, ids = order.flat(order.y[None])[0], order.queries()
+        table = sweeps.tables(jnp, y, ids, kernel, order.y.shape[1])
+        present = ids[None] >= 0
+
+        def half_step(q: Array, _: None) -> tuple[Array, Array]:
+            w = sweeps.product(jnp, table, q, kernel)
+            q = jnp.where(present, 1 / jnp.where(present, w, 1), 0)
+            return q, q
+
+        one = present.astype(y.dtype)
+        _, later = jax.lax.scan(half_step, one, None, length=settings.half_steps)
+        return cls(kernel, table, jnp.concatenate([one[None], later]))
+
+    @property
+    def scalings(self) -> sweeps.Scalings:
+        return sweeps.Scalings.of_steps(list(self.q[-2:]) if len(self.q) % 2 == 0 else [self.q[0], *self.q[-2:]])
+
+    def product(self, x: Array) -> Array:
+        return sweeps.product(jnp, self.table, x, self.kernel)
+
+    def slopes(self, p: Array, q: Array) -> Array:
+        return sweeps.slopes(jnp, self.table, p, q, self.kernel)
+
+    def gradient(self, d: Array, a: Array, E_bar: Array, R_bar: Array) -> Array:
+        """Reverse pass of `sweeps.statistics`: the gradient (N,) with respect to the scores."""
+        _, u, v = self.scalings
+        n, T, q = len(d), len(self.q) - 1, self.q
+        x, z_bar = jnp.concatenate([v * d, u * a]), jnp.concatenate([u * E_bar, v * R_bar])
+        z, x_bar = jnp.split(self.product(jnp.concatenate([x, z_bar])), 2)
+        u_bar = ((E_bar * z[:n]).sum(0) + (a * x_bar[n:]).sum(0))[None]
+        v_bar = ((R_bar * z[n:]).sum(0) + (d * x_bar[:n]).sum(0))[None]
+        y_bar = self.slopes(z_bar, x)
+        if not T:
+            return y_bar
+        q_bar, before_bar = (v_bar, u_bar) if T % 2 else (u_bar, v_bar)
+
+        def back(state: tuple[Array, Array, Array], qs: tuple[Array, Array]) -> tuple[Any, None]:
+            y_bar, q_bar, extra = state
+            after, before = qs
+            w_bar = -after * (after * q_bar)
+            y_bar = y_bar + self.slopes(w_bar, before)
+            return (y_bar, self.product(w_bar) + extra, jnp.zeros_like(extra)), None
+
+        start = (y_bar, q_bar, before_bar)
+        return jax.lax.scan(back, start, (q[1:], q[:-1]), reverse=True)[0][0]
 
 
 def _value_and_gradient(plan: Plan, order: _Order, d: Array, a: Array, value: Any) -> tuple[Array, Array]:
     """Return value(E, R) (R, n), and the gradient (R, n) of the sum of its values at the starts of lists."""
-    kernel, table, scaled = _scaled(plan, order)
+    scaled = _Scaled.of(plan, order)
     d, a = order.flat(d), order.flat(a)
-    E, R = sweeps.statistics(jnp, table, scaled, d, a, kernel)
+    E, R = sweeps.statistics(jnp, scaled.table, scaled.scalings, d, a, scaled.kernel)
     values, reverse = jax.vjp(lambda E, R: value(order.rows(E), order.rows(R)), E, R)
     starts = (order.start == jnp.arange(order.y.shape[1])) & order.present
     E_bar, R_bar = reverse(starts.astype(values.dtype))
-    y_bar, _, _ = sweeps.statistics_rev(jnp, table, scaled, d, a, E_bar, R_bar, kernel)
-    return values, order.rows(y_bar[None])[0]
+    return values, order.rows(scaled.gradient(d, a, E_bar, R_bar)[None])[0]
 
 
 def _value(term: TermRow, S: list[Array], a: Array, D: Array, order: _Order) -> Array:
