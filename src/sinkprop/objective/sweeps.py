@@ -113,13 +113,13 @@ def tables(xp: Any, y: Array, queries: Array, kernel: Kernel, longest: int) -> T
 
     down = _exponentials(xp, y - y[:, -1:], queries == queries[:, -1:], kernel)
     up = _exponentials(xp, y[:, :1] - y, queries == queries[:, :1], kernel)
-    features = xp.concatenate([*down, *up], -1)
+    features = _joined(xp, [*down, *up], -1)
 
     none = xp.zeros_like(y[:1, 0])
     gap = y[:-1, -1] - y[1:, 0]
-    gaps = _both_ways(xp, xp.concatenate([none, gap], 0), xp.concatenate([gap, none], 0))
+    gaps = _both_ways(xp, _joined(xp, [none, gap], 0), _joined(xp, [gap, none], 0))
     joined, no = queries[:-1, -1] == queries[1:, 0], queries[:1, 0] != queries[:1, 0]
-    joins = _both_ways(xp, xp.concatenate([no, joined], 0), xp.concatenate([joined, no], 0))
+    joins = _both_ways(xp, _joined(xp, [no, joined], 0), _joined(xp, [joined, no], 0))
     gates = _exponentials(xp, gaps, joins, kernel)
 
     ends = _both_ways(xp, y[:, -1], -y[:, 0])
@@ -192,9 +192,9 @@ def slopes(xp: Any, table: Tables, p: Array, q: Array, kernel: Kernel) -> Array:
     if P.shape[0] > 1:
         for u in range(0, P.shape[1], _AT_ONCE):
             some, others = P[:, u : u + _AT_ONCE], Q[:, u : u + _AT_ONCE]
-            sent = xp.concatenate([some, others], 1) @ table.features
+            sent = _joined(xp, [some, others], 1) @ table.features
             far = _arrivals(xp, table, sent, kernel, slopes=True) @ xp.swapaxes(table.features, 1, 2)
-            y = y + (far * xp.concatenate([others, some], 1)).sum(1)
+            y = y + (far * _joined(xp, [others, some], 1)).sum(1)
     return y.reshape(-1) * kernel.scale
 
 
@@ -211,11 +211,11 @@ def _arrivals(xp: Any, table: Tables, sent: Array, kernel: Kernel, *, slopes: bo
     shift = 1
     for jump in table.jumps:
         far = _times(jump, (re[:, :-shift], im[:, :-shift]))
-        re = xp.concatenate([re[:, :shift], re[:, shift:] + far[0]], 1)
-        im = xp.concatenate([im[:, :shift], im[:, shift:] + far[1]], 1)
+        re = _joined(xp, [re[:, :shift], re[:, shift:] + far[0]], 1)
+        im = _joined(xp, [im[:, :shift], im[:, shift:] + far[1]], 1)
         shift *= 2
     none = xp.zeros_like(re[:, :1])
-    re, im = _times(table.gates, tuple(xp.concatenate([none, x[:, :-1]], 1) for x in (re, im)))
+    re, im = _times(table.gates, tuple(_joined(xp, [none, x[:, :-1]], 1) for x in (re, im)))
     weights = [complex(w_re, w_im) for _, _, w_re, w_im in kernel.pairs]
     if slopes:
         weights = [
@@ -227,7 +227,13 @@ def _arrivals(xp: Any, table: Tables, sent: Array, kernel: Kernel, *, slopes: bo
     re, im = _times((2 * w_re, 2 * w_im), (re, im))
     below = -1 if slopes else 1
     # what went up is for distances from the last document of a block, what went down for those from the first
-    return xp.concatenate([below * xp.flip(re[1], (0,)), -below * xp.flip(im[1], (0,)), re[0], -im[0]], -1)
+    return _joined(xp, [below * xp.flip(re[1], (0,)), -below * xp.flip(im[1], (0,)), re[0], -im[0]], -1)
+
+
+def _joined(xp: Any, arrays: list[Array], axis: int) -> Array:
+    # torch.concatenate, unlike torch.cat, cannot be differentiated for several gradients at once
+    join = xp.cat if hasattr(xp, "cat") else xp.concatenate
+    return join(arrays, axis)
 
 
 def _times(a: Complex, b: Complex) -> Complex:
@@ -248,7 +254,7 @@ class Scalings(NamedTuple):
 
     @classmethod
     def of_steps(cls, q: list[Array]) -> Scalings:
-        """The scalings after the half steps q_0, ..., q_T, of columns if t is odd and of rows if it is even."""
+        """The scalings after the half steps q_0, ..., q_T: of columns if t is odd, of rows if it is even."""
         last, before = q[-1], q[-2] if len(q) > 1 else q[-1]
         return cls(q, last, before) if len(q) % 2 else cls(q, before, last)
 
@@ -272,7 +278,7 @@ def statistics(
     a  (C, N) numbers of the documents
     """
     u, v = scaled.u, scaled.v
-    z = product(xp, table, xp.concatenate([v * d, u * a], 0), kernel)
+    z = product(xp, table, _joined(xp, [v * d, u * a], 0), kernel)
     return u * z[: len(d)], v * z[len(d) :]
 
 
@@ -291,7 +297,7 @@ def statistics_rev(
             q_bar = product(xp, table, w_bar, kernel)
             if t == T:
                 q_bar = q_bar + before_bar
-    y_bar = slopes(xp, table, xp.concatenate(left, 0), xp.concatenate(right, 0), kernel)
+    y_bar = slopes(xp, table, _joined(xp, left, 0), _joined(xp, right, 0), kernel)
     return y_bar, d_bar, a_bar
 
 
@@ -311,7 +317,7 @@ def limit_statistics_rev(
         residual = residual - change - x * product(xp, table, x * change, kernel)
         before, r = r, 1 / (6 - r)
         change = r * before * change + 4 * r * residual
-    p, q = xp.concatenate([*left, -x * alpha], 0), xp.concatenate([*right, x], 0)
+    p, q = _joined(xp, [*left, -x * alpha], 0), _joined(xp, [*right, x], 0)
     return slopes(xp, table, p, q, kernel), d_bar, a_bar
 
 
@@ -320,7 +326,7 @@ def _gain_rev(
 ) -> tuple[Array, Array, list[Array], list[Array], Array, Array]:
     """Return u_bar, v_bar, the rank-one terms of A_bar, d_bar and a_bar: section 1.3, the first lines."""
     u, v, n = scaled.u, scaled.v, len(d)
-    x, z_bar = xp.concatenate([v * d, u * a], 0), xp.concatenate([u * E_bar, v * R_bar], 0)
+    x, z_bar = _joined(xp, [v * d, u * a], 0), _joined(xp, [u * E_bar, v * R_bar], 0)
     z, x_bar = product(xp, table, x, kernel), product(xp, table, z_bar, kernel)
     u_bar = ((E_bar * z[:n]).sum(0) + (a * x_bar[n:]).sum(0))[None]
     v_bar = ((R_bar * z[n:]).sum(0) + (d * x_bar[:n]).sum(0))[None]

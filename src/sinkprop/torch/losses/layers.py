@@ -21,7 +21,7 @@ from sinkprop.common.types import Floats
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
-from sinkprop.torch.losses import dense, pre_sinkhorn
+from sinkprop.torch.losses import dense, expectations, pre_sinkhorn
 from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
 from sinkprop.torch.losses.limit import limit_scalings
@@ -428,13 +428,14 @@ def _project(
         check_scores(scores, layout)
 
     def by_torch(x: Tensor) -> Tensor:
-        x, m = layout.pad(x), layout.padded_mask()
-        D = column(x.shape[1]).to(x)[None]
-        return layout.unpad(
-            dense.project(x, D, m, relaxation, settings.half_steps, settings.epsilon, settings.tol).squeeze(
-                -1
-            )
-        )
+        values, parts = [], layout.parts()
+        for part in parts:
+            padded = part.of(x, layout)
+            D = column(padded.shape[1]).to(padded)[None]
+            half_steps, epsilon, tol = settings.half_steps, settings.epsilon, settings.tol
+            E = expectations.project(padded, D, part.mask, relaxation, half_steps, epsilon, tol)
+            values.append(E.squeeze(-1))
+        return layout.of_parts(values, parts)
 
     if takes_native(scores, backend):
         E: Tensor = _NativeProjection.apply(scores, layout, column, settings, n_threads, by_torch)
