@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.backend import backends
 
 from sinkprop.jax import swept
 from sinkprop.jax.lists import Lists
@@ -48,9 +49,7 @@ def _second_derivatives(plan: Plan, primals: Any, tangents: Any) -> Any:
     x, first, a = primals
     found = _value_and_gradient(plan, x, first, a)
     swept.check(plan, "Second derivatives")
-    by_sweeps = jax.jvp(
-        lambda x, a: swept.gain(plan, x, first, a), (x, a), (tangents[0], tangents[2])
-    )
+    by_sweeps = jax.jvp(lambda x, a: swept.gain(plan, x, first, a), (x, a), (tangents[0], tangents[2]))
     return found, by_sweeps[1]
 
 
@@ -87,17 +86,16 @@ def _projected(plan: Plan, x: Array, first: Array) -> Array:
     return _on_platform(plan, native_projection, swept.projection, x, first)
 
 
-def _on_platform(
-    plan: Plan, native: Callable[..., Any], sweeps: Callable[..., Any], *arrays: Array
-) -> Any:
+def _on_platform(plan: Plan, native: Callable[..., Any], sweeps: Callable[..., Any], *arrays: Array) -> Any:
     """Call the function of the plan's backend; for "auto", that of the platform that the program runs on."""
     backend = plan.normalization.backend
+    if backend == "native" or (backend == "auto" and list(backends()) == ["cpu"]):
+        return native(plan, *arrays)
     if backend == "jax":
         swept.check(plan, "backend='jax'")
-    elif backend == "auto" and swept.supported(plan):
-        return jax.lax.platform_dependent(
-            *arrays, cpu=partial(native, plan), default=partial(sweeps, plan)
-        )
-    elif backend == "auto" and jax.default_backend() != "cpu":
+        return sweeps(plan, *arrays)
+    if swept.supported(plan):
+        return jax.lax.platform_dependent(*arrays, cpu=partial(native, plan), default=partial(sweeps, plan))
+    if jax.default_backend() != "cpu":
         swept.check(plan, f"The platform {jax.default_backend()!r}")
-    return (sweeps if backend == "jax" else native)(plan, *arrays)
+    return native(plan, *arrays)

@@ -51,6 +51,7 @@ class Plan:
     table        One row of 10 numbers per term of the gain, as native code takes them.
     discounts    Discounts of the ranks in float64, one row after the other; ranks after the last have 0.
     n_discounts  Number of these rows.
+    segmented    Whether a row may hold several lists.
     n_threads    Largest number of threads of native code.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     table: tuple[tuple[float, ...], ...]
     discounts: bytes
     n_discounts: int
+    segmented: bool
     n_threads: int
 
     @property
@@ -70,9 +72,11 @@ class Plan:
         return np.frombuffer(self.discounts).reshape(self.n_discounts, -1)
 
 
-def gain_plan(normalization: Normalization, terms: Sequence[Term], counts: Sequence[int]) -> Plan:
+def gain_plan(
+    normalization: Normalization, terms: Sequence[Term], counts: Sequence[int], *, segmented: bool
+) -> Plan:
     """Return the plan of a sum of terms; `counts` has the number of attributes of each."""
     D = np.concatenate([term.discounts for term in terms])
     used = int(np.flatnonzero(D.any(axis=0)).max(initial=0)) + 1
     table = tuple(map(tuple, term_table(terms, counts).tolist()))
-    return Plan(normalization, table, D[:, :used].tobytes(), len(D), threads(None, _MANY))
+    return Plan(normalization, table, D[:, :used].tobytes(), len(D), segmented, threads(None, _MANY))

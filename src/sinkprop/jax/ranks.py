@@ -134,4 +134,6 @@ def _projected(
     check_finite(x, lists)
     mask = lists.first >= 0
     x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
-    return projection(gain_plan(found, [Term("linear", weights[None], weights[None])], [1]), x, lists.first)
+    term = Term("linear", weights[None], weights[None])
+    plan = gain_plan(found, [term], [1], segmented=lists.segmented)
+    return projection(plan, x, lists.first)

@@ -1,8 +1,8 @@
 """Expected gains and projections of smoothed indicators in JAX's operations, in linear time on any device.
 
-`objective/sweeps.py` has the products, the iterations and their reverse pass. Here are the lists, which become one list
-of documents in score order, and the functions of the statistics: sums, running sums and running products within
-each list, by associative scans.
+`objective/sweeps.py` has the products. Here are the lists, which become one list of documents in score order, the
+iterations as compiled loops, and the functions of the statistics, with sums, running sums and running products
+within each list.
 """
 
 from __future__ import annotations
@@ -46,18 +46,22 @@ def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
     """
     n = first.shape[-1]
     a = a.reshape(-1, a.shape[-2], n)
-    order = _Order.of(x, first, jnp.isfinite(x.reshape(-1, n)) & jnp.isfinite(a).all(1))
+    order = _Order.of(plan, x, first, jnp.isfinite(x.reshape(-1, n)) & jnp.isfinite(a).all(1))
     a = jnp.where(order.present[:, None], order.sorted(jnp.where(jnp.isfinite(a), a, 0)), 0)
     D = order.discounts(plan)
     terms = term_rows(plan.table)
     kept = [term for term in terms if term.of_rows]
-    d = jnp.stack([D[term.row] for term in kept]) if kept else jnp.zeros((0, *first.reshape(-1, n).shape), x.dtype)
+    d = (
+        jnp.stack([D[term.row] for term in kept])
+        if kept
+        else jnp.zeros((0, *first.reshape(-1, n).shape), x.dtype)
+    )
     columns = [(term, c) for term in terms if not term.of_rows for c in range(term.count)]
     b = jnp.stack([a[:, term.first + c] for term, c in columns]) if columns else d[:0]
     factors = [_factor(term, a, D, order, plan.rows.shape[1]) for term in terms]
 
     def value(E: Array, R: Array) -> Array:
-        """(R, n) values of the lists, at the first places of the lists in the order"""
+        """(R, n) value of each document's list"""
         exposures, expected = iter(E), iter(R)
         total = jnp.zeros_like(a[:, 0])
         for term, factor in zip(terms, factors, strict=True):
@@ -71,7 +75,7 @@ def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
 
 def projection(plan: Plan, x: Array, first: Array) -> Array:
     """Return sum_k Pi[j, k] d_k for each document j (..., n), for the single row d of discounts of the plan."""
-    order = _Order.of(x, first, jnp.isfinite(x.reshape(-1, first.shape[-1])))
+    order = _Order.of(plan, x, first, jnp.isfinite(x.reshape(-1, first.shape[-1])))
     d = order.discounts(plan)[:1]
     scaled = _Scaled.of(plan, order)
     none = order.flat(d[:0])
@@ -80,7 +84,7 @@ def projection(plan: Plan, x: Array, first: Array) -> Array:
 
 
 class _Order(NamedTuple):
-    """The documents of R rows in the order of their lists and, within each list, of decreasing scores.
+    """Documents of R rows in the order of their lists and, within each list, of decreasing scores.
 
     All arrays have the shape (R, n) and are in this order.
 
@@ -90,6 +94,7 @@ class _Order(NamedTuple):
     start    Place in this order at which the document's list begins.
     present  Whether there is a document.
     fine     Whether all numbers of the document's list are finite.
+    segmented  Whether a row may have several lists.
     """
 
     y: Array
@@ -98,9 +103,10 @@ class _Order(NamedTuple):
     start: Array
     present: Array
     fine: Array
+    segmented: bool
 
     @classmethod
-    def of(cls, x: Array, first: Array, finite: Array) -> _Order:
+    def of(cls, plan: Plan, x: Array, first: Array, finite: Array) -> _Order:
         n = first.shape[-1]
         x, first = jnp.where(finite, x.reshape(-1, n), 0), first.reshape(-1, n)
         key = jnp.where(first < 0, n, first)
@@ -108,8 +114,8 @@ class _Order(NamedTuple):
         x, key, finite = (jnp.take_along_axis(v, order, -1) for v in (x, key, finite))
         begins = jnp.concatenate([jnp.ones_like(key[:, :1], bool), key[:, 1:] != key[:, :-1]], -1)
         start = jax.lax.cummax(jnp.where(begins, jnp.arange(n), 0), axis=1)
-        found = cls(jnp.where(key < n, x, 0), key, order, start, key < n, finite)
-        return found._replace(fine=found.shared(found.totals((~finite).astype(x.dtype))) == 0)
+        found = cls(jnp.where(key < n, x, 0), key, order, start, key < n, finite, plan.segmented)
+        return found._replace(fine=found.total((~finite).astype(x.dtype)) == 0)
 
     def sorted(self, v: Array) -> Array:
         """From (R, ..., n) in the caller's order to this order."""
@@ -119,10 +125,10 @@ class _Order(NamedTuple):
     def unsorted(self, v: Array) -> Array:
         """From (R, n) in this order to the caller's; NaN for documents whose list has numbers that are not finite."""
         v = jnp.where(self.present, jnp.where(self.fine, v, jnp.nan), 0)
-        return jnp.take_along_axis(v, jnp.argsort(self.order, -1), -1)
+        return jnp.zeros_like(v).at[jnp.arange(v.shape[0])[:, None], self.order].set(v)
 
     def by_list(self, v: Array) -> Array:
-        """From values at the starts of lists, in this order, to values at the places of their first documents."""
+        """From values of the lists of documents, in this order, to values at the places of first documents."""
         place = jnp.arange(v.shape[1])
         to = jnp.where(self.start == place, self.key, v.shape[1])
         v = jnp.where(self.fine, v, jnp.nan)
@@ -151,41 +157,46 @@ class _Order(NamedTuple):
         rank = jnp.arange(self.y.shape[1]) - self.start
         return jnp.where(self.present, D[:, rank], 0)
 
-    def ahead(self, g: Array, h: Array) -> Array:
-        """V_k = h_k + g_k V_(k+1) within each list."""
-        n = self.key.shape[1]
-        last = jnp.concatenate([self.key[:, 1:] != self.key[:, :-1], jnp.ones_like(self.present[:, :1])], 1)
-        return _affine(jnp.where(last, 0, g), h, reverse=True) if n > 1 else h
-
-    def totals(self, h: Array) -> Array:
-        """Sum of h_i over i >= k within each list; at the start of a list, that of the whole list."""
-        return self.ahead(jnp.ones_like(h), h)
-
-    def above(self, h: Array) -> Array:
-        """Sum of h_i over i < k within each list."""
-        before = jnp.concatenate([jnp.zeros_like(h[:, :1]), h[:, :-1]], 1)
-        begins = self.start == jnp.arange(h.shape[1])
-        return _affine(jnp.where(begins, 0, jnp.ones_like(h)), jnp.where(begins, 0, before), reverse=False)
-
-    def shared(self, v: Array) -> Array:
-        """Value at the start of each document's list."""
-        return jnp.take_along_axis(v, self.start, -1)
-
     def total(self, h: Array) -> Array:
         """Sum of h over each document's list."""
-        return self.shared(self.totals(h))
+        if not self.segmented:
+            return jnp.broadcast_to(h.sum(-1, keepdims=True), h.shape)
+        totals = jnp.zeros_like(h).at[jnp.arange(h.shape[0])[:, None], self.start].add(h)
+        return jnp.take_along_axis(totals, self.start, -1)
+
+    def above(self, h: Array) -> Array:
+        """Sum of h_i over the places i < k of each list."""
+        if not self.segmented:
+            return jnp.cumsum(h, -1) - h
+        return self._affine(jnp.ones_like(h), h)
+
+    def survival(self, g: Array) -> Array:
+        """Product of g_i over the places i < k of each list."""
+        before = jnp.concatenate([jnp.ones_like(g[:, :1]), g[:, :-1]], -1)
+        if not self.segmented:
+            return jnp.cumprod(before, -1)
+        begins = self.start == jnp.arange(g.shape[1])
+        _, found = self._scan(jnp.where(begins, 0, before), begins.astype(g.dtype))
+        return found
+
+    def _affine(self, g: Array, h: Array) -> Array:
+        """V_k = h_(k-1) + g_(k-1) V_(k-1) within each list, and 0 at its start."""
+        begins = self.start == jnp.arange(h.shape[1])
+        g, h = (jnp.concatenate([jnp.zeros_like(x[:, :1]), x[:, :-1]], -1) for x in (g, h))
+        return self._scan(jnp.where(begins, 0, g), jnp.where(begins, 0, h))[1]
+
+    @staticmethod
+    def _scan(g: Array, h: Array) -> tuple[Array, Array]:
+        """V_k = h_k + g_k V_(k-1) along the last axis."""
+
+        def then(one: tuple[Array, Array], two: tuple[Array, Array]) -> tuple[Array, Array]:
+            return one[0] * two[0], two[1] + two[0] * one[1]
+
+        scanned: tuple[Array, Array] = jax.lax.associative_scan(then, (g, h), axis=g.ndim - 1)
+        return scanned
 
 
 _BLOCK = 32
-
-
-def _affine(g: Array, h: Array, *, reverse: bool) -> Array:
-    """V_k = h_k + g_k V_(k-1) along the last axis, or V_(k+1) if `reverse`."""
-
-    def then(one: tuple[Array, Array], two: tuple[Array, Array]) -> tuple[Array, Array]:
-        return one[0] * two[0], two[1] + two[0] * one[1]
-
-    return jax.lax.associative_scan(then, (g, h), reverse=reverse, axis=g.ndim - 1)[1]
 
 
 class _Scaled(NamedTuple):
@@ -221,7 +232,9 @@ class _Scaled(NamedTuple):
 
     @property
     def scalings(self) -> sweeps.Scalings:
-        return sweeps.Scalings.of_steps(list(self.q[-2:]) if len(self.q) % 2 == 0 else [self.q[0], *self.q[-2:]])
+        return sweeps.Scalings.of_steps(
+            list(self.q[-2:]) if len(self.q) % 2 == 0 else [self.q[0], *self.q[-2:]]
+        )
 
     def product(self, x: Array) -> Array:
         return sweeps.product(jnp, self.table, x, self.kernel)
@@ -265,9 +278,9 @@ def _value_and_gradient(plan: Plan, order: _Order, d: Array, a: Array, value: An
 
 
 def _value(term: TermRow, S: list[Array], a: Array, D: Array, order: _Order) -> Array:
-    """Return the function of a term for each list, at its start, without the term's factor."""
+    """Return the function of a term for each document's list, without the term's factor."""
     if term.form == "target":
-        return order.totals(jnp.where(order.present, (S[0] - a[:, term.first]) ** 2, 0))
+        return order.total(jnp.where(order.present, (S[0] - a[:, term.first]) ** 2, 0))
     if term.form == "gap":
         return _gap(S[0], a[:, term.first], a[:, term.first + 1], order)
     total = jnp.zeros_like(a[:, 0])
@@ -276,11 +289,11 @@ def _value(term: TermRow, S: list[Array], a: Array, D: Array, order: _Order) -> 
         # An attribute of one document is at one rank only, and the expectation is linear in R.
         several = (order.total((own != 0).astype(R.dtype)) > 1).astype(R.dtype)
         if term.form == "linear":
-            total = total + order.totals(d * R)
+            total = total + order.total(d * R)
         elif term.form == "precisions":
-            total = total + order.totals(d * R * (1 + several * order.above(R)))
+            total = total + order.total(d * R * (1 + several * order.above(R)))
         else:
-            total = total + order.ahead(1 - term.alpha * several * R, d * R)
+            total = total + order.total(d * R * order.survival(1 - term.alpha * several * R))
     return total
 
 
@@ -294,7 +307,7 @@ def _gap(E: Array, group: Array, weight: Array, order: _Order) -> Array:
     seen = jnp.zeros_like(E).at[rows, slot].max(jnp.ones_like(E), mode="drop")
     m = order.total(seen)
     mean = order.total(X) / jnp.maximum(m, 1)
-    squares = order.totals(jnp.where(seen > 0, (X - mean) ** 2, 0))
+    squares = order.total(jnp.where(seen > 0, (X - mean) ** 2, 0))
     return 2 * squares / jnp.maximum(m - 1, 1)
 
 
@@ -310,9 +323,7 @@ def _factor(term: TermRow, a: Array, D: Array, order: _Order, ranks: int) -> Arr
         total = order.total(own.sum(1))
         norm = jnp.where(total > 0, term.c0 + term.c1 * total, 0)
     elif term.norm == "intents":
-        norm = sum(
-            term.c0 * (order.total((own[:, c] > 0).astype(own.dtype)) > 0) for c in range(term.count)
-        )
+        norm = sum(term.c0 * (order.total((own[:, c] > 0).astype(own.dtype)) > 0) for c in range(term.count))
     else:
         norm = _greedy(term, own, D, order, ranks)
     factor = jnp.where(norm > 0, term.weight / jnp.where(norm > 0, norm, 1), 0)

@@ -61,7 +61,9 @@ def gain_terms(
         if term.form == "cascade":  # its attributes are probabilities
             fine = fine & (term.attributes <= 1).all(-1, keepdims=True)
     a = jnp.where(mask, jnp.where(fine, a, jnp.nan), 0)
-    plan = gain_plan(normalization, terms, [term.attributes.shape[-1] for term in terms])
+    plan = gain_plan(
+        normalization, terms, [term.attributes.shape[-1] for term in terms], segmented=lists.segmented
+    )
     return GainTerms(plan, jax.lax.stop_gradient(jnp.swapaxes(a, -1, -2)))
 
 
@@ -92,7 +94,9 @@ def _by_numpy(
         terms = gain.terms(y, lists.groups(), w)
     except ValueError as error:
         raise ValueError(str(error).replace("sample_weight", "weights")) from None
-    plan = gain_plan(normalization, terms, [len(term.attributes) for term in terms])
+    plan = gain_plan(
+        normalization, terms, [len(term.attributes) for term in terms], segmented=lists.segmented
+    )
     a = np.concatenate([term.attributes for term in terms])
     with np.errstate(over="ignore"):
         attributes = np.moveaxis(a.reshape(-1, *shape), 0, -2).astype(dtype)
@@ -121,9 +125,7 @@ def _as_labels(labels: Any, shape: tuple[int, ...]) -> Array:
 def _per_list(weights: Any, shape: tuple[int, ...]) -> str:
     if np.shape(weights) != shape[:-1]:
         return ""
-    return (
-        " These look like weights of lists: take one value per list with reduce_fn=None, and weight those."
-    )
+    return " These look like weights of lists: take one value per list with reduce_fn=None, and weight those."
 
 
 def _check_labels(y: Floats, documents: Any) -> None:
