@@ -20,8 +20,11 @@ Array = Any
 
 def function_values(plan: Plan, terms: NativeTerms, lists: Lists, x: Array) -> Array:
     """Return the expected gain of each list, in the shape of `Lists.values`, for known scores x."""
-    groups = lists.groups()
-    places = groups.rows[groups.offsets[:-1]]
+    groups, first = lists.groups(), np.asarray(lists.first).reshape(-1)
+    assert groups.rows is not None
+    documents = groups.rows[groups.offsets[:-1]]  # one per list
+    n = lists.first.shape[-1]
+    places = documents // n * n + first[documents]
 
     def evaluate(x: Array) -> tuple[Array, Array]:
         if plan.normalization.backend == "jax" or not are_concrete(x):

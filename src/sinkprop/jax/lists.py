@@ -61,7 +61,7 @@ class Lists:
     def present(self) -> Array:
         """Whether there is a list, in the shape of `values`."""
         if self.segmented:
-            return self.first == jnp.arange(self.first.shape[-1])
+            return self.first == np.arange(self.first.shape[-1])
         return (self.first >= 0).any(-1)
 
     def groups(self) -> Groups:
@@ -82,7 +82,7 @@ def are_concrete(*arrays: Array) -> bool:
 
 def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
     """Return scores in float32 or float64, and the shape (..., n) of the documents."""
-    x = _as_array("scores", scores)
+    x = jnp.asarray(_as_array("scores", scores))
     if jnp.issubdtype(x.dtype, jnp.complexfloating) or x.dtype == bool:
         raise ValueError(f"scores must be real numbers; got {x.dtype}.")
     if x.dtype not in (jnp.float32, jnp.float64):
@@ -120,8 +120,8 @@ def document_lists(shape: tuple[int, ...], where: Any, segments: Any) -> Lists:
             )
     if segments is None:
         if where is None:
-            return Lists(jnp.zeros(shape, jnp.int32), False)
-        return Lists(jnp.where(where, 0, -1).astype(jnp.int32), False)
+            return Lists(np.zeros(shape, np.int32), False)
+        return Lists(_library(where).where(where, 0, -1).astype(np.int32), False)
     segments = as_documents("segments", segments, shape, " Pass the id of each document's list.")
     if not jnp.issubdtype(segments.dtype, jnp.integer):
         raise ValueError(f"segments must be integers, the ids of the lists; got {segments.dtype}.")
@@ -130,17 +130,24 @@ def document_lists(shape: tuple[int, ...], where: Any, segments: Any) -> Lists:
 
 def _first_places(segments: Array, where: Array | None) -> Array:
     """Return the place (..., n) of the first document with the same segment id; -1 at padding."""
-    padding = jnp.zeros(segments.shape, bool) if where is None else ~where
-    order = jnp.lexsort((segments, padding), axis=-1)
-    in_order = jnp.take_along_axis(segments, order, -1)
-    place = jnp.arange(segments.shape[-1])
-    starts = jnp.concatenate(
-        [jnp.ones_like(in_order[..., :1], bool), in_order[..., 1:] != in_order[..., :-1]], -1
+    xp = _library(segments, *([] if where is None else [where]))
+    padding = xp.zeros(segments.shape, bool) if where is None else ~where
+    order = xp.lexsort((segments, padding), axis=-1)
+    in_order, place = xp.take_along_axis(segments, order, -1), xp.arange(segments.shape[-1])
+    same = xp.concatenate(
+        [xp.zeros_like(padding[..., :1]), in_order[..., 1:] == in_order[..., :-1]], -1
     )
-    start = jax.lax.cummax(jnp.where(starts, place, 0), axis=segments.ndim - 1)
-    first = jnp.take_along_axis(order, start, -1)  # of a stable sort, so that it is the first in the row
-    first = jnp.take_along_axis(first, jnp.argsort(order, -1), -1)
-    return jnp.where(padding, -1, first).astype(jnp.int32)
+    start = xp.where(same, 0, place)
+    last = segments.ndim - 1
+    start = np.maximum.accumulate(start, last) if xp is np else jax.lax.cummax(start, axis=last)
+    first = xp.take_along_axis(order, start, -1)  # of a stable sort, so that it is the first in the row
+    first = xp.take_along_axis(first, xp.argsort(order, -1), -1)
+    return xp.where(padding, -1, first).astype(np.int32)
+
+
+def _library(*arrays: Array) -> Any:
+    """NumPy for known values, even while JAX traces a function, in which its operations hide them."""
+    return np if are_concrete(*arrays) else jnp
 
 
 def place_name(index: tuple[int, ...]) -> str:
@@ -169,12 +176,18 @@ def check_finite(scores: Array, lists: Lists) -> None:
 
 
 def _as_array(name: str, values: Any) -> Array:
+    """Return an array of JAX if the values are traced, else an array of NumPy."""
+    if isinstance(values, jax.core.Tracer):
+        return values
     try:
-        return jnp.asarray(values)
-    except (TypeError, ValueError) as error:
-        if not isinstance(values, list | tuple):
-            raise TypeError(f"{name} must be an array of numbers; got {type(values).__name__}.") from error
-        raise ValueError(
-            f"{name} must be a rectangular array. Lists of different lengths are padded to the longest, and "
-            "where= is True for a document and False for padding."
-        ) from error
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype != object:
+        return array
+    if not isinstance(values, list | tuple):
+        raise TypeError(f"{name} must be an array of numbers; got {type(values).__name__}.")
+    raise ValueError(
+        f"{name} must be a rectangular array of numbers. Pad lists of different lengths to the longest, and pass "
+        "where=, which is True for a document and False for padding."
+    )
