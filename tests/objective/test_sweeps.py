@@ -67,14 +67,12 @@ def test_products_and_slopes_are_those_of_matrices(kernel, block, sizes):
     for at in batch.each():
         A = batch.matrix(batch.y[at])
         assert_allclose(Ax[:, at], x[:, at] @ A, rtol=0, atol=1e-12 * abs(x[:, at]).sum())
-        y = batch.y[at].astype(complex)
-        wanted = np.empty(len(y))
-        for i in range(len(y)):
-            y[i] += 1e-30j
-            wanted[i] = np.einsum("uj,jk,uk->", p[:, at], batch.matrix(y).imag, x[:, at]) / 1e-30
-            y[i] = y[i].real
         scale = (abs(x[:, at]).sum() * abs(p[:, at]).max()) / batch.sigma
-        assert_allclose(found[at], wanted, rtol=0, atol=1e-12 * scale)
+        for i in range(0, len(A), 1 + len(A) // 20):
+            y = batch.y[at].astype(complex)
+            y[i] += 1e-30j
+            wanted = (p[:, at] @ (batch.matrix(y).imag / 1e-30) * x[:, at]).sum()
+            assert_allclose(found[at][i], wanted, rtol=0, atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize("half_steps", [0, 1, 2, 5, 10])
