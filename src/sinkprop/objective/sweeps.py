@@ -165,12 +165,15 @@ def _exponentials(xp: Any, difference: Array, same: Array, kernel: Kernel) -> Co
     """Return exp(-s_m t), (..., P), for differences of scores (...); 0 where `same` is false."""
     t = _within_reach(xp, xp.where(same, difference, 0), kernel)
     one = xp.where(same, xp.ones_like(t), 0)
-    re, im = [], []
-    for s_re, s_im, _, _ in kernel.pairs:
-        size = one * xp.exp(t * -s_re) if s_re else one
-        re.append(size * xp.cos(t * s_im) if s_im else size)
-        im.append(size * -xp.sin(t * s_im) if s_im else xp.zeros_like(t))
-    return xp.stack(re, -1), xp.stack(im, -1)
+    decay, turn = (_numbers(xp, t, [pair[i] for pair in kernel.pairs]) for i in (0, 1))
+    size, angle = one[..., None] * xp.exp(-t[..., None] * decay), t[..., None] * turn
+    return size * xp.cos(angle), -size * xp.sin(angle)
+
+
+def _numbers(xp: Any, like: Array, values: list[float]) -> Array:
+    """An array of numbers, of the library, dtype and device of another array."""
+    one = xp.ones_like(like.reshape(-1)[0])
+    return xp.stack([one * value for value in values], 0)
 
 
 def product(xp: Any, table: Tables, x: Array, kernel: Kernel) -> Array:
@@ -226,10 +229,11 @@ def _arrivals(xp: Any, table: Tables, sent: Array, kernel: Kernel, *, slopes: bo
         weights = [
             complex(s_re, s_im) * w for (s_re, s_im, _, _), w in zip(kernel.pairs, weights, strict=True)
         ]
-    one = xp.ones_like(re[0, 0, 0, 0])
-    w_re = xp.stack([one * w.real for w in weights], 0)
-    w_im = xp.stack([one * w.imag for w in weights], 0)
-    re, im = _times((2 * w_re, 2 * w_im), (re, im))
+    w_re, w_im = (
+        _numbers(xp, re, [2 * part for part in parts])
+        for parts in ([w.real for w in weights], [w.imag for w in weights])
+    )
+    re, im = _times((w_re, w_im), (re, im))
     below = -1 if slopes else 1
     # what went up is for distances from the last document of a block, what went down for those from the first
     return _joined(xp, [below * xp.flip(re[1], (0,)), -below * xp.flip(im[1], (0,)), re[0], -im[0]], -1)
