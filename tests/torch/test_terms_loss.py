@@ -28,6 +28,7 @@ from sinkprop.torch.losses.baselines import listnet_loss
 from sinkprop.torch.losses.terms import BatchTerm, gain_of_statistics
 
 pytestmark = [
+    pytest.mark.usefixtures("sweeps_from_five"),
     # forward mode loads decompositions that torch scripts
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),

@@ -148,7 +148,12 @@ def _distances(xp: Any, y: Array, queries: Array, kernel: Kernel) -> tuple[Array
     sign = xp.sign(i[None, :] - i[:, None])
     same = queries[:, :, None] == queries[:, None, :]
     t = xp.where(same, sign * (y[:, :, None] - y[:, None, :]), 0)
-    return xp.clip(t * kernel.scale, 0, _FARTHEST), same, sign
+    return _within_reach(xp, t, kernel), same, sign
+
+
+def _within_reach(xp: Any, difference: Array, kernel: Kernel) -> Array:
+    """Return the distances t of differences of scores, limited to where the kernel is not yet 0."""
+    return xp.clip(difference, 0, _FARTHEST / kernel.scale) * kernel.scale
 
 
 def _shape(xp: Any, t: Array, kernel: Kernel) -> Array:
@@ -158,7 +163,7 @@ def _shape(xp: Any, t: Array, kernel: Kernel) -> Array:
 
 def _exponentials(xp: Any, difference: Array, same: Array, kernel: Kernel) -> Complex:
     """Return exp(-s_m t), (..., P), for differences of scores (...); 0 where `same` is false."""
-    t = xp.clip(xp.where(same, difference, 0) * kernel.scale, 0, _FARTHEST)
+    t = _within_reach(xp, xp.where(same, difference, 0), kernel)
     one = xp.where(same, xp.ones_like(t), 0)
     decay, turn = (_numbers(xp, t, [pair[i] for pair in kernel.pairs]) for i in (0, 1))
     size, angle = one[..., None] * xp.exp(-t[..., None] * decay), t[..., None] * turn
@@ -177,8 +182,8 @@ def product(xp: Any, table: Tables, x: Array, kernel: Kernel) -> Array:
     y = rows @ table.near
     if rows.shape[0] > 1:
         arrived = _arrivals(xp, table, rows @ table.features, kernel, slopes=False)
-        y = y + arrived @ xp.swapaxes(table.features, 1, 2)
-    return xp.swapaxes(y, 0, 1).reshape(x.shape)
+        y = y + arrived @ _swapped(xp, table.features, 1, 2)
+    return _swapped(xp, y, 0, 1).reshape(x.shape)
 
 
 def slopes(xp: Any, table: Tables, p: Array, q: Array, kernel: Kernel) -> Array:
@@ -190,13 +195,13 @@ def slopes(xp: Any, table: Tables, p: Array, q: Array, kernel: Kernel) -> Array:
     K = xp.where(same, _shape(xp, t, kernel), 0)
     dK = -sign * (0.5 * t * K if kernel.is_gaussian else K)
     P, Q = _as_blocks(xp, p, kernel), _as_blocks(xp, q, kernel)
-    pairs = xp.swapaxes(P, 1, 2) @ Q
-    y = (dK * (pairs + xp.swapaxes(pairs, 1, 2))).sum(-1)
+    pairs = _swapped(xp, P, 1, 2) @ Q
+    y = (dK * (pairs + _swapped(xp, pairs, 1, 2))).sum(-1)
     if P.shape[0] > 1:
         for u in range(0, P.shape[1], _AT_ONCE):
             some, others = P[:, u : u + _AT_ONCE], Q[:, u : u + _AT_ONCE]
             sent = _joined(xp, [some, others], 1) @ table.features
-            far = _arrivals(xp, table, sent, kernel, slopes=True) @ xp.swapaxes(table.features, 1, 2)
+            far = _arrivals(xp, table, sent, kernel, slopes=True) @ _swapped(xp, table.features, 1, 2)
             y = y + (far * _joined(xp, [others, some], 1)).sum(1)
     return y.reshape(-1) * kernel.scale
 
@@ -234,10 +239,17 @@ def _arrivals(xp: Any, table: Tables, sent: Array, kernel: Kernel, *, slopes: bo
     return _joined(xp, [below * xp.flip(re[1], (0,)), -below * xp.flip(im[1], (0,)), re[0], -im[0]], -1)
 
 
+# unlike torch.cat and torch.transpose, torch.concatenate and torch.swapaxes refuse is_grads_batched=True
+
+
 def _joined(xp: Any, arrays: list[Array], axis: int) -> Array:
-    # torch.concatenate, unlike torch.cat, cannot be differentiated for several gradients at once
     join = xp.cat if hasattr(xp, "cat") else xp.concatenate
     return join(arrays, axis)
+
+
+def _swapped(xp: Any, x: Array, i: int, j: int) -> Array:
+    swap = xp.transpose if hasattr(xp, "cat") else xp.swapaxes
+    return swap(x, i, j)
 
 
 def _times(a: Complex, b: Complex) -> Complex:
@@ -246,7 +258,7 @@ def _times(a: Complex, b: Complex) -> Complex:
 
 def _as_blocks(xp: Any, x: Array, kernel: Kernel) -> Array:
     """From vectors (U, N) to blocks (B, U, b)."""
-    return xp.swapaxes(x.reshape(x.shape[0], x.shape[1] // kernel.block, kernel.block), 0, 1)
+    return _swapped(xp, x.reshape(x.shape[0], x.shape[1] // kernel.block, kernel.block), 0, 1)
 
 
 class Scalings(NamedTuple):

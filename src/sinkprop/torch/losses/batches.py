@@ -14,7 +14,7 @@ from torch import Tensor
 from sinkprop.common.types import Mask
 from sinkprop.data.checks import unmasked
 from sinkprop.data.queries import Groups, group_rows
-from sinkprop.torch.losses.modes import tracing
+from sinkprop.torch.losses.modes import hidden, tracing
 
 __all__ = [
     "NO_DOCUMENT",
@@ -100,10 +100,10 @@ class Layout:
     def parts(self) -> list[Part]:
         """Split the batch into padded batches of queries of similar length, so that little is padding.
 
-        There is one part if there is no padding, and in torch.compile and torch.func, which hide lengths.
+        There is one part if there is no padding, and where lengths are hidden, as in torch.compile.
         """
         if self.offsets is None:
-            if self.mask is None or tracing():
+            if self.mask is None or hidden(self.mask):
                 return [Part(None, None, self.padded_mask())]
             width, documents = self.shape[-1], self.mask.reshape(-1, self.shape[-1])
             return [
@@ -235,7 +235,7 @@ def layout_of(
         mask = _within(lengths, shape, scores.device)
     elif mask is None and labels is not None and padding is not None:
         found = (labels if labels.ndim == len(shape) else labels[..., 0]) != padding
-        if tracing() or not bool(found.all()):
+        if hidden(found) or not bool(found.all()):
             mask = found
     elif mask is not None:
         mask = _checked_mask(mask, shape, scores.device)
@@ -338,7 +338,7 @@ def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tenso
             f"lengths must have one number per row of scores (B, n); got {len(lengths)} for scores of shape "
             f"{shape}." + (" For flat scores give offsets= or qid=." if len(shape) == 1 else "")
         )
-    if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
+    if not hidden(lengths) and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
         raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
     return torch.arange(shape[1], device=device) < lengths[:, None]
 

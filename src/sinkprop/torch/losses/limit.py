@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sinkprop.objective.normalization import warn_unconverged
-from sinkprop.torch.losses.modes import call, forward_mode, full_precision, tracing
+from sinkprop.torch.losses.modes import call, forward_mode, full_precision, hidden, tracing
 
 __all__ = ["limit_scalings", "symmetric_limit"]
 
@@ -76,7 +76,7 @@ class _Scalings(torch.autograd.Function):  # type: ignore[misc]  # torch has no 
                 return x @ A + epsilon * x.sum(-1, keepdim=True)
 
             x, residual = symmetric_limit(times, present, A.dtype, tol, max_iter)
-            if not _blind():
+            if not _blind(A):
                 warn_unconverged(residual.amax((-1, -2)).cpu().numpy(), tol, stacklevel=3)
             return x, x.clone()
         return _limit(A, rows, columns, epsilon, tol, max_iter)
@@ -127,8 +127,8 @@ def symmetric_limit(
     times    function that multiplies a vector by A + epsilon, a positive semidefinite matrix
     present  True for a document, False at padding, where x is 0; vectors have its shape
     """
-    blind = _blind()
     x = present.to(dtype)
+    blind = _blind(x)
     r, least, waiting = 0.0, float("inf"), 0
     change = residual = torch.zeros_like(x)
     for made in range(_FIXED if blind else max_iter):
@@ -149,9 +149,9 @@ def symmetric_limit(
     return x, residual
 
 
-def _blind() -> bool:
+def _blind(x: Tensor) -> bool:
     """Whether the values of tensors cannot be seen, so that the number of iterations must be fixed."""
-    return tracing() or forward_mode()
+    return hidden(x) or forward_mode()
 
 
 def _bounded_power(s: Tensor, w: float) -> Tensor:

@@ -30,7 +30,7 @@ from sinkprop.torch.losses.batches import (
     without_last_axis,
 )
 from sinkprop.torch.losses.checks import check_labels, check_reduction, check_scores, check_values, floating
-from sinkprop.torch.losses.modes import tracing
+from sinkprop.torch.losses.modes import hidden
 from sinkprop.torch.losses.native import (
     Backend,
     as_array,
@@ -361,7 +361,7 @@ def batch_loss(
     if takes_native(scores, settings.backend):
         values = native_values(scores, gain)
     else:
-        if not tracing():
+        if not hidden(scores):
             check_values(scores, labels, sample_weight, layout)
         values = gain.by_torch(scores)
     return -reduced(values, layout, query_weight, settings.reduction)
@@ -393,7 +393,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
                 f"query_weight must have one weight per query, {tuple(values.shape)}; got "
                 f"{tuple(weight.shape)}."
             )
-        if not tracing() and not bool((weight.isfinite() & (weight >= 0)).all()):
+        if not hidden(weight) and not bool((weight.isfinite() & (weight >= 0)).all()):
             raise ValueError(f"query_weight must be finite and not below 0; got {weight.tolist()}.")
         values = values * weight
     if reduction == "none":
@@ -406,7 +406,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
     if weight is None:
         return values.mean()
     total = weight.sum()
-    if not tracing() and not bool(total > 0):
+    if not hidden(total) and not bool(total > 0):
         raise ValueError("query_weight must have a sum above 0 for the mean.")
     return values.sum() / total
 
@@ -469,14 +469,14 @@ class _BatchGain:
 
     def _of_terms(self, gain: Gain, scores: Tensor, parts: list[Part]) -> list[Tensor]:
         relaxation, native = self.settings.relaxation, self.settings.native
-        if not tracing():
+        if not hidden(scores):
             documents = self._documents()
             labels, weights, groups, _ = self._arrays(documents)
             found, columns = gain.terms(labels, groups, weights), self._columns(documents)
         values = []
         for part in parts:
             x = part.of(scores, self.layout)
-            if tracing():
+            if hidden(scores):
                 y, weight = self._labels(part, x.dtype)
                 terms = traced_terms(gain, y, part.mask, weight)
             else:
@@ -556,7 +556,7 @@ def _gain_tables(
         # This is a sum and not a matrix product, because autocast would reduce a product's precision.
         best = (gains[..., 0].sort(dim=-1, descending=True).values * discounts[0]).sum(dim=-1)
         gains = gains / torch.where(best > 0, best, 1)[:, None, None]
-        if not tracing() and not bool(best.isfinite().all()):
+        if not hidden(best) and not bool(best.isfinite().all()):
             raise ValueError(
                 f"labels are too large for {gain} in {labels.dtype}: the largest is {labels.max().item():g}. "
                 "Give float64 scores, or gain='linear'."

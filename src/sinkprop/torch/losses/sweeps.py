@@ -16,7 +16,7 @@ from sinkprop.objective import sweeps
 from sinkprop.objective.normalization import warn_unconverged
 from sinkprop.objective.relaxations import SmoothedIndicator
 from sinkprop.torch.losses.limit import symmetric_limit
-from sinkprop.torch.losses.modes import call, forward_mode, full_precision, tracing
+from sinkprop.torch.losses.modes import call, forward_mode, full_precision, hidden
 from sinkprop.torch.losses.pre_sinkhorn import in_score_order, sigma_within
 
 __all__ = ["expected"]
@@ -133,7 +133,7 @@ def _scaled(
     x, residual = symmetric_limit(
         lambda x: sweeps.product(torch, table, x, kernel), present, y.dtype, tol, half_steps
     )
-    if not (tracing() or forward_mode()):
+    if not (hidden(y) or forward_mode()):
         by_query = residual[0, : y.numel() // n * n].reshape(-1, n)
         warn_unconverged(by_query.amax(-1).cpu().numpy(), tol, stacklevel=4)
     return sweeps.Scalings([x], x, x)
