@@ -16,6 +16,7 @@ from sinkprop.data.queries import Groups
 __all__ = [
     "Lists",
     "are_concrete",
+    "as_array",
     "as_documents",
     "as_scores",
     "check_finite",
@@ -82,7 +83,7 @@ def are_concrete(*arrays: Array) -> bool:
 
 def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
     """Return scores in float32 or float64, and the shape (..., n) of the documents."""
-    x = jnp.asarray(_as_array("scores", scores))
+    x = jnp.asarray(as_array("scores", scores))
     if jnp.issubdtype(x.dtype, jnp.complexfloating) or x.dtype == bool:
         raise ValueError(f"scores must be real numbers; got {x.dtype}.")
     if x.dtype not in (jnp.float32, jnp.float64):
@@ -101,7 +102,7 @@ def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
 
 def as_documents(name: str, values: Any, shape: tuple[int, ...], hint: str = "") -> Array:
     """Return an array with one value per document; raise a ValueError that names it if it has another shape."""
-    x = _as_array(name, values)
+    x = as_array(name, values)
     if x.shape != shape:
         raise ValueError(
             f"{name} must have one value per document, the shape {shape} of the scores; got {x.shape}.{hint}"
@@ -175,7 +176,7 @@ def check_finite(scores: Array, lists: Lists) -> None:
         )
 
 
-def _as_array(name: str, values: Any) -> Array:
+def as_array(name: str, values: Any) -> Array:
     """Return an array of JAX if the values are traced, else an array of NumPy."""
     if isinstance(values, jax.core.Tracer):
         return values

@@ -10,7 +10,7 @@ import numpy as np
 
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_sample_weight
-from sinkprop.jax.lists import Lists, are_concrete, as_documents, place_name
+from sinkprop.jax.lists import Lists, are_concrete, as_array, as_documents, place_name
 from sinkprop.jax.plans import Normalization, Plan, gain_plan
 from sinkprop.objective.gains import Gain, RankLinearGain, Term, bound
 from sinkprop.objective.native_terms import NativeTerms
@@ -113,8 +113,9 @@ def _by_numpy(
 
 
 def _as_labels(labels: Any, shape: tuple[int, ...]) -> Array:
-    columns = np.ndim(labels) == len(shape) + 1
-    y = as_documents("labels", labels, (*shape, np.shape(labels)[-1]) if columns else shape)
+    y = as_array("labels", labels)
+    columns = y.ndim == len(shape) + 1
+    y = as_documents("labels", y, (*shape, y.shape[-1]) if columns else shape)
     if not (jnp.issubdtype(y.dtype, jnp.floating) or jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise ValueError(f"labels must be real numbers; got {y.dtype}.")
     if columns and y.shape[-1] == 0:
