@@ -28,7 +28,11 @@ WHERE = np.array([[True, True, True], [True, True, False]])
         ((X, Y), {"where": WHERE.astype(int)}, r"where must be boolean.*where.astype\(bool\)"),
         ((X, Y), {"segments": np.zeros(3, int)}, r"segments must have one value per document"),
         ((X, Y), {"segments": np.zeros((2, 3))}, r"segments must be integers"),
-        ((X, Y), {"weights": np.ones(2)}, r"weights must have one value per document.*weights of lists.*reduce_fn=None"),
+        (
+            (X, Y),
+            {"weights": np.ones(2)},
+            r"weights must have one value per document.*weights of lists.*reduce_fn=None",
+        ),
         ((X, Y), {"weights": np.ones((3, 2))}, r"weights must have one value per document"),
         ((np.float64(1.0), Y), {}, r"scores must have the documents of a list on the last axis"),
         ((X, Y), {"relaxation": "probit"}, r"scores must have the shape \(..., n, 2\)"),
@@ -61,7 +65,11 @@ def test_ranks_check_their_arguments(function):
 @pytest.mark.parametrize(
     ("arguments", "keywords", "message"),
     [
-        ((np.where(X == 1.5, np.nan, X), Y), {}, r"scores must be finite; document 1 of list 0 has nan.*learning rate"),
+        (
+            (np.where(X == 1.5, np.nan, X), Y),
+            {},
+            r"scores must be finite; document 1 of list 0 has nan.*learning rate",
+        ),
         ((np.where(X == 0.2, np.inf, X)[0], Y[0]), {}, r"scores must be finite; document 2 has inf"),
         ((X, Y - 1), {}, r"labels must be finite and not below 0; document 1 of list 0 has -1.0.*where="),
         ((X, np.where(Y == 2, np.nan, Y)), {}, r"labels must be finite.*document 2 of list 0 has nan"),
@@ -75,7 +83,11 @@ def test_ranks_check_their_arguments(function):
         ((X, Y), {"relaxation": "softmax"}, r"relaxation must be one of"),
         ((X, Y), {"n_iter": -1}, r"n_iter"),
         ((X, Y), {"epsilon": -1}, r"epsilon must be"),
-        (([[0.5, 1.5], [1.0]], Y), {}, r"scores must be a rectangular array.*Pad lists of different lengths.*where="),
+        (
+            ([[0.5, 1.5], [1.0]], Y),
+            {},
+            r"scores must be a rectangular array.*Pad lists of different lengths.*where=",
+        ),
         ((X, [[1], [0, 1]]), {}, r"labels must be a rectangular array"),
     ],
 )
@@ -94,7 +106,9 @@ def test_an_inverted_mask():
     with pytest.raises(ValueError, match="where= looks inverted.*pass ~where"):
         sj.sinkprop_loss(X, padded, where=~WHERE)
     # padding that is 0 can only be told by what is left out
-    with pytest.raises(ValueError, match="where= looks inverted: no place where it is True has a label above 0"):
+    with pytest.raises(
+        ValueError, match="where= looks inverted: no place where it is True has a label above 0"
+    ):
         sj.sinkprop_loss(X, np.where(WHERE, Y, 0.0), where=~WHERE)
     assert np.isfinite(sj.sinkprop_loss(X, padded, where=WHERE))
     # documents left out on purpose are no inverted mask, although the relevant ones are among them
@@ -115,7 +129,9 @@ def test_padding_and_empty_lists_have_the_value_0_and_the_gradient_0(backend):
         assert not gradient.any()
         assert f(X, 0 * Y, nothing, None).tolist() == [0, 0]
     for shape in ((0,), (2, 0), (0, 3)):
-        value, gradient = jax.value_and_grad(lambda x: sj.sinkprop_loss(x, x, backend=backend))(np.zeros(shape))
+        value, gradient = jax.value_and_grad(lambda x: sj.sinkprop_loss(x, x, backend=backend))(
+            np.zeros(shape)
+        )
         assert value == 0
         assert gradient.shape == shape
     assert sj.sinkprop_loss(np.zeros((2, 0)), np.zeros((2, 0)), reduce_fn=None).tolist() == [0, 0]
@@ -144,14 +160,21 @@ def test_a_program_for_another_version_of_the_native_code(monkeypatch):
     native = importlib.import_module("sinkprop.jax.native")
     monkeypatch.setattr(native, "_VERSION", 0)
     x = np.arange(7.0)  # a shape for which nothing has been compiled
-    with pytest.raises(Exception, match="another version of sinkprop's native code.*compile the program again"):
+    with pytest.raises(
+        Exception, match="another version of sinkprop's native code.*compile the program again"
+    ):
         sj.sinkprop_loss(x, x, gain="ndcg@6").block_until_ready()
 
 
 def test_handlers_check_sizes():
     native = importlib.import_module("sinkprop.jax.native")
     call = native.ffi.ffi_call("sinkprop_project", jax.ShapeDtypeStruct((4,), jnp.float64))
-    settings = {"version": np.int64(1), "settings": np.zeros(6), "n_threads": np.int64(1), "column": np.ones(3)}
+    settings = {
+        "version": np.int64(1),
+        "settings": np.zeros(6),
+        "n_threads": np.int64(1),
+        "column": np.ones(3),
+    }
     first = jnp.zeros(3, jnp.int32)
     with pytest.raises(Exception, match="the same documents"):
         call(jnp.zeros(3), first, **settings).block_until_ready()

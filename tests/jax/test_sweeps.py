@@ -16,7 +16,9 @@ jnp = jax.numpy
 
 ALL = SINGLE_LABEL_GAINS | LABEL_COLUMN_GAINS
 # one compilation for all of them; a wrong gradient of one is wrong in the sum, too
-TOGETHER = "ndcg + 0.7*ndcg(gain=linear)@3 - 0.3*p@2 + rbp@0.8 + 0.9*map@5 - 0.4*f@3 + 0.6*recall@3 - 1.1*mrr@4"
+TOGETHER = (
+    "ndcg + 0.7*ndcg(gain=linear)@3 - 0.3*p@2 + rbp@0.8 + 0.9*map@5 - 0.4*f@3 + 0.6*recall@3 - 1.1*mrr@4"
+)
 EXACT = SmoothedIndicator(0.7, accuracy="exact")
 LAPLACE = SmoothedIndicator(0.7, "laplace")
 

@@ -135,9 +135,7 @@ def _first_places(segments: Array, where: Array | None) -> Array:
     padding = xp.zeros(segments.shape, bool) if where is None else ~where
     order = xp.lexsort((segments, padding), axis=-1)
     in_order, place = xp.take_along_axis(segments, order, -1), xp.arange(segments.shape[-1])
-    same = xp.concatenate(
-        [xp.zeros_like(padding[..., :1]), in_order[..., 1:] == in_order[..., :-1]], -1
-    )
+    same = xp.concatenate([xp.zeros_like(padding[..., :1]), in_order[..., 1:] == in_order[..., :-1]], -1)
     start = xp.where(same, 0, place)
     last = segments.ndim - 1
     start = np.maximum.accumulate(start, last) if xp is np else jax.lax.cummax(start, axis=last)
