@@ -1,4 +1,4 @@
-"""Bad input of sinkprop.jax: each error names the argument, says what was expected and received, and what to do."""
+"""Bad input of sinkprop.jax: each error names the argument, and says what is wrong and what to do."""
 
 import importlib
 import subprocess
@@ -103,7 +103,7 @@ def test_an_array_of_something_else():
 
 def test_an_inverted_mask():
     padded = np.where(WHERE, Y, -1.0)
-    with pytest.raises(ValueError, match="where= looks inverted.*pass ~where"):
+    with pytest.raises(ValueError, match=r"where= looks inverted.*pass ~where"):
         sj.sinkprop_loss(X, padded, where=~WHERE)
     # padding that is 0 can only be told by what is left out
     with pytest.raises(
@@ -161,7 +161,7 @@ def test_a_program_for_another_version_of_the_native_code(monkeypatch):
     monkeypatch.setattr(native, "_VERSION", 0)
     x = np.arange(7.0)  # a shape for which nothing has been compiled
     with pytest.raises(
-        Exception, match="another version of sinkprop's native code.*compile the program again"
+        Exception, match=r"another version of sinkprop's native code.*compile the program again"
     ):
         sj.sinkprop_loss(x, x, gain="ndcg@6").block_until_ready()
 

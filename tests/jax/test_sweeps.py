@@ -1,4 +1,4 @@
-"""sinkprop.jax in JAX's operations, as on a device without native code: against the native code, and memory."""
+"""sinkprop.jax in JAX's operations, as on a device without native code, against NumPy."""
 
 import importlib
 
@@ -111,9 +111,8 @@ WHERE = np.array([[True, True, True, False], [True] * 4])
 
 def by_differences(gradient, x, step=1e-5):
     """Derivatives of a gradient by central differences, in the shape (*x.shape, *x.shape)."""
-    rows = []
-    for e in np.eye(x.size).reshape(-1, *x.shape):
-        rows.append((gradient(x + step * e) - gradient(x - step * e)) / (2 * step))
+    units = np.eye(x.size).reshape(-1, *x.shape)
+    rows = [(gradient(x + step * e) - gradient(x - step * e)) / (2 * step) for e in units]
     return np.moveaxis(np.array(rows).reshape(*x.shape, *x.shape), (0, 1), (2, 3))
 
 

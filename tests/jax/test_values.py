@@ -297,7 +297,7 @@ CUSTOM = {
 def test_custom_gains_outside_of_compiled_programs(gain):
     lists = Lists()
     want = by_numpy(lists, gain)
-    for name, scores, labels, keywords, flat in batches(lists):
+    for _, scores, labels, keywords, flat in batches(lists):
 
         def value(x, labels=labels, keywords=keywords):
             return sj.expected_gain(x, labels, gain=gain, relaxation=EXACT, **keywords)

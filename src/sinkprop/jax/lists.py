@@ -48,7 +48,7 @@ class Lists:
         return by_place if self.segmented else by_place[..., 0]
 
     def totals(self, changes: Array) -> Array:
-        """Return the sum over each list of values (..., n) or (..., n, 2), 0 at padding, in the shape of `values`."""
+        """Return the sum over each list of (..., n) or (..., n, 2), in the shape of `values`."""
         if changes.ndim > self.first.ndim:
             changes = changes.sum(-1)
         if not self.segmented:
@@ -101,7 +101,7 @@ def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
 
 
 def as_documents(name: str, values: Any, shape: tuple[int, ...], hint: str = "") -> Array:
-    """Return an array with one value per document; raise a ValueError that names it if it has another shape."""
+    """Return an array with one value per document; raise a ValueError that names it if it is none."""
     x = as_array(name, values)
     if x.shape != shape:
         raise ValueError(
@@ -116,8 +116,8 @@ def document_lists(shape: tuple[int, ...], where: Any, segments: Any) -> Lists:
         where = as_documents("where", where, shape, " Pass True for a document and False for padding.")
         if where.dtype != bool:
             raise ValueError(
-                f"where must be boolean, True for a document and False for padding; got {where.dtype}. If it holds "
-                "0 and 1, pass where.astype(bool)."
+                f"where must be boolean, True for a document and False for padding; got {where.dtype}. "
+                "If it holds 0 and 1, pass where.astype(bool)."
             )
     if segments is None:
         if where is None:
@@ -187,6 +187,6 @@ def as_array(name: str, values: Any) -> Array:
     if not isinstance(values, list | tuple):
         raise TypeError(f"{name} must be an array of numbers; got {type(values).__name__}.")
     raise ValueError(
-        f"{name} must be a rectangular array of numbers. Pad lists of different lengths to the longest, and pass "
-        "where=, which is True for a document and False for padding."
+        f"{name} must be a rectangular array of numbers. Pad lists of different lengths to the longest, and "
+        "pass where=, which is True for a document and False for padding."
     )

@@ -127,7 +127,7 @@ def top_k(
 def _projected(
     found: Normalization, x: Array, shape: tuple[int, ...], where: Any, segments: Any, weights: Floats
 ) -> Array:
-    """Return sum_k Pi[j, k] d_k for each document j, for weights d of the first ranks and 0 for the others."""
+    """Return sum_k Pi[j, k] d_k for each document j, for weights d of the first ranks."""
     lists = document_lists(shape, where, segments)
     if 0 in shape:
         return jnp.zeros(shape, x.dtype)
