@@ -44,11 +44,12 @@ const double* as_doubles(const ffi::AnyBuffer& buffer, Doubles& copy) {
     return copy.data();
 }
 
-// Memory for a result in doubles, which is the result's own if that has doubles
-double* result_doubles(ffi::Result<ffi::AnyBuffer>& result, Doubles& own) {
+// Memory for a result in doubles, which is the result's own if that has doubles. It is 0 if it is not `covered`, that
+// is, if the work does not write to all of it.
+double* result_doubles(ffi::Result<ffi::AnyBuffer>& result, Doubles& own, bool covered) {
     const std::size_t size = result->element_count();
     if (result->element_type() == ffi::F64) {
-        std::fill_n(result->typed_data<double>(), size, 0.0);
+        if (!covered) std::fill_n(result->typed_data<double>(), size, 0.0);
         return result->typed_data<double>();
     }
     own.assign(size, 0.0);
@@ -240,7 +241,8 @@ ffi::Error expected_gain(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi
             sinkprop::require_groups(batch);
         }
         Doubles per_query(of.at.size());
-        double *value = result_doubles(values, values_copy), *g = result_doubles(gradient, gradient_copy);
+        double* value = result_doubles(values, values_copy, false);
+        double* g = result_doubles(gradient, gradient_copy, of.covered);
         sinkprop::expected_gain(batch, settings, normalize && !batch.n_terms, 1.0, n_threads, per_query.data(), g);
         for (std::size_t q = 0; q < of.at.size(); ++q) value[of.at[q]] = per_query[q];
         write_nan(of.invalid_at, value, 1);
@@ -275,7 +277,7 @@ ffi::Error project(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi::Resu
         batch.D = column.data();
         batch.n_classes = 1;
         batch.stride = n;
-        double* e = result_doubles(out, out_copy);
+        double* e = result_doubles(out, out_copy, of.covered);
         sinkprop::project(batch, settings, n_threads, e);
         write_nan(of.invalid, e, 1);
         write_result(out, out_copy);
