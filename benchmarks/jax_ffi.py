@@ -3,9 +3,10 @@
     python benchmarks/jax_ffi.py                  both kernels, up to 100,000 documents; about two minutes
     python benchmarks/jax_ffi.py --json FILE      also write everything as JSON
 
-One thread, float64, labels from 0 to 4, NDCG@10. Scores and labels are arguments of the compiled program. A time of a
-round is the shortest of several calls, each with its wait for the result; the methods take turns, round by
-round. A time of the table is the median over the rounds, a ratio the median of the rounds' ratios to NumPy's time.
+One thread, float64, labels from 0 to 4, NDCG@10. Scores and labels are arguments of the compiled program. A
+time of a round is the shortest of several calls, each with its wait for the result; the methods take turns,
+round by round. A time of the table is the median over the rounds, a ratio the median of the rounds' ratios to
+NumPy's time.
 """
 
 from __future__ import annotations
@@ -95,10 +96,12 @@ def main() -> None:
                 flush=True,
             )
             if n == ASKED_AT:
-                print(f"  asked at {n:,}: at most {ASKED}; {'reached' if ratios['native'] <= ASKED else 'MISSED'}")
+                reached = "reached" if ratios["native"] <= ASKED else "missed"
+                print(f"  asked at {n:,}: at most {ASKED}; {reached}")
     if options.json:
         machine = asdict(this_machine(peers=False))
-        options.json.write_text(json.dumps({"machine": machine, "jax": jax.__version__, "rows": rows}, indent=1))
+        record = {"machine": machine, "jax": jax.__version__, "rows": rows}
+        options.json.write_text(json.dumps(record, indent=1))
 
 
 if __name__ == "__main__":

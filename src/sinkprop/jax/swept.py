@@ -7,6 +7,7 @@ products within each list.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -83,7 +84,8 @@ def projection(plan: Plan, x: Array, first: Array) -> Array:
     return order.unsorted(order.rows(E)[0]).reshape(first.shape)
 
 
-class _Order(NamedTuple):
+@dataclass(frozen=True)
+class _Order:
     """Documents of R rows in the order of their lists and, within each list, of decreasing scores.
 
     All arrays have the shape (R, n) and are in this order.
@@ -115,7 +117,7 @@ class _Order(NamedTuple):
         begins = jnp.concatenate([jnp.ones_like(key[:, :1], bool), key[:, 1:] != key[:, :-1]], -1)
         start = jax.lax.cummax(jnp.where(begins, jnp.arange(n), 0), axis=1)
         found = cls(jnp.where(key < n, x, 0), key, order, start, key < n, finite, plan.segmented)
-        return found._replace(fine=found.total((~finite).astype(x.dtype)) == 0)
+        return replace(found, fine=found.total((~finite).astype(x.dtype)) == 0)
 
     def sorted(self, v: Array) -> Array:
         """From (R, ..., n) in the caller's order to this order."""
