@@ -1,7 +1,7 @@
 """`sinkprop.jax` beside the losses of Rax: time of a step, and NDCG@10 of a network on held-out queries.
 
-    python benchmarks/rax_losses.py times       value and gradient in a compiled program; under a minute
-    python benchmarks/rax_losses.py quality     one network with each loss, five folds and three seeds; ten minutes
+    python benchmarks/rax_losses.py times      value and gradient in a compiled program; under a minute
+    python benchmarks/rax_losses.py quality    a network with each loss, five folds, three seeds; ten minutes
 
 Rax 0.4.0 needs an environment of its own, because its losses that approximate a metric need an older JAX:
 pip install rax "jax<0.7" "jaxlib<0.7" optax sinkprop. One thread, float32.

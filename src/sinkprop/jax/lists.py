@@ -47,6 +47,13 @@ class Lists:
         """
         return by_place if self.segmented else by_place[..., 0]
 
+    def documents_only(self, x: Array) -> Array:
+        """Return scores (..., n) or (..., n, 2) with 0 at padding, where they may be anything."""
+        mask = self.first >= 0
+        if are_concrete(mask) and mask.all():
+            return x
+        return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), x, 0)
+
     def totals(self, changes: Array) -> Array:
         """Return the sum over each list of (..., n) or (..., n, 2), in the shape of `values`."""
         if changes.ndim > self.first.ndim:

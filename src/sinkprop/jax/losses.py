@@ -189,8 +189,7 @@ def _reduced_gain(
     else:
         terms = gain_terms(gain, labels, weights, lists, found, shape, x.dtype)
         check_finite(x, lists)
-        mask = lists.first >= 0
-        x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
+        x = lists.documents_only(x)
         if terms.functions is None:
             values = gain_values(terms.plan, x, lists, terms.attributes)
         else:

@@ -132,8 +132,7 @@ def _projected(
     if 0 in shape:
         return jnp.zeros(shape, x.dtype)
     check_finite(x, lists)
-    mask = lists.first >= 0
-    x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
+    x = lists.documents_only(x)
     term = Term("linear", weights[None], weights[None])
     plan = gain_plan(found, [term], [1], segmented=lists.segmented)
     return projection(plan, x, lists.first)
