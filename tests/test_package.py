@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from frontends import front_end
 
 import sinkprop
 
@@ -133,6 +134,8 @@ def test_the_core_modules_are_found() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
+    if name.startswith("sinkprop.jax"):
+        front_end("jax", "sinkprop")
     module = importlib.import_module(name)
     failed, attempted = doctest.testmod(module, report=True)
     assert failed == 0

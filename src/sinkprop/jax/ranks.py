@@ -60,9 +60,10 @@ def expected_ranks(
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpy as np
     >>> from sinkprop import SmoothedIndicator
-    >>> print(expected_ranks(jnp.array([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5)).round(4))
+    >>> ranks = expected_ranks(jnp.array([0.2, 1.5, 0.3]), relaxation=SmoothedIndicator(0.5))
+    >>> print(np.asarray(ranks).round(4))
     [2.4681 1.0741 2.4337]
     """
     found = normalization(relaxation, n_iter, epsilon, backend)
@@ -109,9 +110,10 @@ def top_k(
 
     Examples
     --------
-    >>> import jax.numpy as jnp
+    >>> import jax.numpy as jnp, numpy as np
     >>> from sinkprop import SmoothedIndicator
-    >>> print(top_k(jnp.array([0.2, 1.5, 0.3]), 1, relaxation=SmoothedIndicator(0.5)).round(4))
+    >>> first = top_k(jnp.array([0.2, 1.5, 0.3]), 1, relaxation=SmoothedIndicator(0.5))
+    >>> print(np.asarray(first).round(4))
     [0.0266 0.9463 0.043 ]
     """
     k = whole("k", k, 1)
