@@ -11,8 +11,8 @@ from torch.func import grad, vmap
 
 import sinkprop
 from sinkprop import NDCG, RankLinear, SmoothedIndicator
-from sinkprop.objective.gains import ERR, as_gain
-from sinkprop.torch import MLP, NeuralRanker, SinkPropLoss, sinkprop_loss
+from sinkprop.objective.gains import ERR, FMeasure, as_gain
+from sinkprop.torch import LBFGS, MLP, NeuralRanker, SinkPropLoss, sinkprop_loss
 
 BACKENDS = ["native", "torch"]
 SIZES = [6, 1, 4, 2, 9]
@@ -36,6 +36,7 @@ TARGETS = {
     "map": at_least_one,
     "mrr": at_least_one,
     "recall@2": at_least_one,
+    FMeasure(3): at_least_one,
     ERR(max_label=2): exponential,
 }
 # gains that may have other goals than relevant documents at the top have no cross entropy
@@ -341,6 +342,10 @@ class TestSettings:
         ranker.fit(queries)
         assert ranker.fit_result_.epochs[-1].sigma is None
         assert np.isfinite(ranker.predict(queries)).all()
+        ranker.set_params(optimizer=LBFGS())
+        with pytest.raises(ValueError, match="a SinkPropLoss without a relaxation"):
+            ranker.fit(queries)
+        ranker.set_params(loss=SinkPropLoss("ndcg@5", "gaussian")).fit(queries)
 
 
 def test_a_network_that_starts_at_zero_learns():
