@@ -11,7 +11,8 @@ simulated sets have features of queries and of documents, and a relevance that d
 function. Two towers embed them, and the score is the dot product of the embeddings, or their cosine times a
 number. On sets with one vector of features per document (pydocs, make_ranking, folders) the network is a
 perceptron. A row has the mean NDCG@10 of held-out queries after 1, 2, 6, 12 and 20 epochs, after the last of
-40 (30 for short lists) and at the best epoch, with standard errors over the seeds. Seed s takes fold s.
+40 (30 for short lists) and at the best epoch, with standard errors over the seeds. A second table has means
+over the sets, and paired differences to the last loss. Seed s takes fold s.
 """
 
 from __future__ import annotations
@@ -297,6 +298,33 @@ def cells(fits: list[dict[str, Any]]) -> list[str]:
     return [f"{x.mean():.3f} ({e:.3f})".replace("0.", ".") for x, e in zip(columns, errors, strict=True)]
 
 
+def summary(fits: dict[tuple[str, float], list[list[dict[str, Any]]]]) -> list[str]:
+    """Rows with the mean over the sets, and the differences to the last loss.
+
+    fits  For each loss and learning rate: for each set, the fits of all seeds. Differences are paired by seed;
+          their standard error is that of a mean over these sets.
+    """
+
+    def points(of: list[list[dict[str, Any]]]) -> Any:
+        """After 6 epochs, the last, the best: (3, sets, seeds)."""
+        curves = [[fit["curve"] for fit in of_set] for of_set in of]
+        return np.array([[[c[5], c[-1], max(c)] for c in of_set] for of_set in curves]).transpose(2, 0, 1)
+
+    rows = ["| rate | loss | epoch 6 | last | best |", "|---|---|---|---|---|"]
+    for rate in dict.fromkeys(rate for _, rate in fits):
+        losses = [loss for loss, other in fits if other == rate]
+        last = points(fits[losses[-1], rate])
+        for loss in losses:
+            own = points(fits[loss, rate])
+            row = [f"{x.mean():.4f}".replace("0.", ".") for x in own]
+            if loss != losses[-1]:
+                errors = np.sqrt(((last - own).var(axis=2, ddof=1) / own.shape[2]).sum(axis=1)) / own.shape[1]
+                gaps = (last - own).mean(axis=(1, 2))
+                row = [f"{x} ({d:+.4f}, {e:.4f})" for x, d, e in zip(row, gaps, errors, strict=True)]
+            rows.append(f"| {' | '.join([f'{rate:g}', loss, *row])} |")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -329,10 +357,12 @@ def main() -> None:
 
     print(f"| set | rate | loss | {' | '.join(f'epoch {e}' for e in AT)} | last | best | seconds |")
     print(f"|{'---|' * (len(AT) + 6)}")
+    found: dict[tuple[str, float], list[list[dict[str, Any]]]] = {}
     for name in options.sets:
         for rate in options.rates:
             for method in options.losses:
                 fits = [one(name, method, rate, seed) for seed in range(options.seeds)]
+                found.setdefault((method, rate), []).append(fits)
                 seconds = f"{np.mean([f['seconds'] for f in fits]):.1f}"
                 print(
                     f"| {' | '.join([Path(name).name, f'{rate:g}', method, *cells(fits), seconds])} |",
@@ -341,6 +371,9 @@ def main() -> None:
                 for what in ("norms", "spreads") if options.gradients else ():
                     mean = np.mean([f[what] for f in fits], axis=0)
                     print(f"    {what}:", *(f"{mean[e - 1]:.3g}" for e in (*AT, len(mean))), flush=True)
+    if options.seeds > 1:
+        print("\nMeans over the sets; in parentheses what the last loss has more, and its standard error")
+        print("\n".join(summary(found)))
 
 
 if __name__ == "__main__":
