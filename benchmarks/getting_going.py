@@ -301,8 +301,8 @@ def cells(fits: list[dict[str, Any]]) -> list[str]:
 def summary(fits: dict[tuple[str, float], list[list[dict[str, Any]]]]) -> list[str]:
     """Rows with the mean over the sets, and the differences to the last loss.
 
-    fits  For each loss and learning rate: for each set, the fits of all seeds. Differences are paired by seed;
-          their standard error is that of a mean over these sets.
+    fits  For each loss and learning rate: for each set, the fits of all seeds. Differences are paired by
+          seed, and their standard error is that of a mean over these sets.
     """
 
     def points(of: list[list[dict[str, Any]]]) -> Any:
