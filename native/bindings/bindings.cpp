@@ -1,24 +1,30 @@
 // The Python module sinkprop._native: its functions pass NumPy arrays to the functions of batch.hpp. Messages about
 // invalid values are made in Python.
+#include <nanobind/stl/complex.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
 #include "arrays.hpp"
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
+#include "kernels/gauss_coefficients.hpp"
 
 void bind_checksum(nb::module_&);    // defined in checksum.cpp
 void bind_letor(nb::module_&);       // defined in letor.cpp
 void bind_row_sums(nb::module_&);    // defined in row_sums.cpp
 void bind_permanents(nb::module_&);  // defined in permanents.cpp
 void bind_sampling(nb::module_&);    // defined in sampling.cpp
+void bind_xla(nb::module_&);         // defined in xla.cpp
 
 namespace {
 
@@ -28,24 +34,6 @@ using Rows = std::optional<Index>;
 using Classes = std::optional<Array<const std::int32_t, nb::ndim<1>>>;
 using Weights = std::optional<Vector>;
 using Residual = std::optional<Doubles>;
-
-// If `tol` is above 0, the settings are those of the limit of the normalization, and half_steps is `max_iter`.
-sinkprop::Settings make_settings(int relaxation, double sigma, bool exact, int half_steps, double epsilon,
-                                 double tol = 0) {
-    if (relaxation < 0 || relaxation > int(sinkprop::Relaxation::rank_binomial))
-        throw std::invalid_argument("relaxation must be the number of a relaxation");
-    if (half_steps < 0) throw std::invalid_argument("half_steps must be at least 0");
-    sinkprop::Settings settings = {};
-    settings.relaxation = sinkprop::Relaxation(relaxation);
-    settings.sigma = sigma;
-    settings.exact = exact;
-    settings.half_steps = tol > 0 ? sinkprop::limit_half_steps : half_steps;
-    settings.tol = tol;
-    settings.max_iter = tol > 0 ? half_steps : 0;
-    settings.epsilon = epsilon;
-    settings.method = sinkprop::Method::automatic;
-    return settings;
-}
 
 // Throws unless all documents of the queries are in rows below n. Returns the number of documents of the longest query.
 std::size_t require_rows(const Index& offsets, const Rows& rows, std::size_t n, bool empty = false) {
@@ -110,9 +98,8 @@ double call_function(void* context, const double* S, const double* a, std::size_
     return nb::cast<double>(function(In(S, {rows, n}, owner), In(a, {count, n}, owner), Out(S_bar, {rows, n}, owner)));
 }
 
-// The terms of a gain. A row of `table` describes a term by 10 numbers: form, norm, first attribute, number of
-// attributes, first row of discounts, distance of the rows of two attributes, weight, alpha, and the two parameters of
-// the norm. `functions` has a Python function for each term of the forms `column` and `row`, and None for the others.
+// The terms of a gain. A row of `table` describes a term (arguments.hpp). `functions` has a Python function for each
+// term of the forms `column` and `row`, and None for the others.
 struct Terms {
     std::vector<sinkprop::Term> terms;
     std::vector<std::pair<nb::object, std::size_t>> functions;
@@ -120,32 +107,14 @@ struct Terms {
     Terms(const Matrix& table, const Matrix& discounts, const nb::list& given, std::size_t n_attributes,
           std::size_t longest) {
         const std::size_t n_terms = table.shape(0), ranks = discounts.shape(1);
-        if (table.shape(1) != 10 || n_terms == 0) throw std::invalid_argument("table must have 10 columns and a row");
+        if (table.shape(1) != sinkprop::term_columns || n_terms == 0)
+            throw std::invalid_argument("table must have 10 columns and a row");
         if (nb::len(given) != n_terms) throw std::invalid_argument("functions must have one item per term");
         if (ranks < longest) throw std::invalid_argument("discounts must have a weight for each rank");
         functions.reserve(n_terms);  // terms point to the elements
         for (std::size_t t = 0; t < n_terms; ++t) {
-            const double* row = table.data() + 10 * t;
-            const auto index = [&](std::size_t column, std::size_t end) {
-                if (!(row[column] >= 0 && row[column] < double(end)))
-                    throw std::invalid_argument("table: a number is out of range");
-                return std::size_t(row[column]);
-            };
-            sinkprop::Term term = {};
-            term.form = sinkprop::Form(index(0, std::size_t(sinkprop::Form::row) + 1));
-            term.norm = sinkprop::Norm(index(1, std::size_t(sinkprop::Norm::intents) + 1));
-            term.first = index(2, n_attributes + 1);
-            term.count = index(3, n_attributes + 1 - term.first);
-            const std::size_t first = index(4, discounts.shape(0)), step = index(5, discounts.shape(0) + 1);
-            if (term.count == 0 || first + step * (term.products() - 1) >= discounts.shape(0) ||
-                (term.form == sinkprop::Form::gap && term.count < 2))
-                throw std::invalid_argument("table: a term has too few attributes or discounts");
-            term.D = discounts.data() + first * ranks;
-            term.step = step * ranks;
-            term.weight = row[6];
-            term.alpha = row[7];
-            term.c0 = row[8];
-            term.c1 = row[9];
+            sinkprop::Term term = sinkprop::make_term(table.data() + sinkprop::term_columns * t, n_attributes,
+                                                      discounts.data(), discounts.shape(0), ranks);
             if (term.form == sinkprop::Form::column || term.form == sinkprop::Form::row) {
                 functions.emplace_back(given[t], term.of_rows() ? 1 : 0);
                 term.function = call_function;
@@ -167,20 +136,6 @@ struct Terms {
         return batch;
     }
 };
-
-// Throws if a group of a term of the form `gap` is not below the number of documents of its query
-void require_groups(const Terms& terms, const sinkprop::Batch& batch) {
-    for (const sinkprop::Term& term : terms.terms) {
-        if (term.form != sinkprop::Form::gap) continue;
-        const double* group = batch.gains + term.first * batch.n_documents;
-        for (std::size_t q = 0; q < batch.n_queries; ++q) {
-            const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
-            for (std::size_t i = 0; i < n; ++i)
-                if (!(group[batch.row(q, i)] < double(n)))
-                    throw std::invalid_argument("groups must be below the number of documents of the query");
-        }
-    }
-}
 
 // The first flat index whose value is not within [least, most]; -1 if there is none
 std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
@@ -236,7 +191,7 @@ void expected_gain(const Array<const double>& scores, const Index& offsets, Rows
                    bool exponential, Classes classes, const Matrix& discounts, bool normalize, int relaxation,
                    double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
                    Doubles per_query, Array<double> gradient, std::optional<double> factor, Residual residual) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     require_size("scores", scores.size(), gains.size() * settings.width());
     const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     require_size("per_query", per_query.size(), batch.n_queries);
@@ -252,14 +207,14 @@ void terms_gain(const Array<const double>& scores, const Index& offsets, Rows ro
                 const Matrix& table, const Matrix& discounts, const nb::list& functions, int relaxation, double sigma,
                 bool exact, int half_steps, double epsilon, double tol, int n_threads, Doubles per_query,
                 Array<double> gradient, std::optional<double> factor, Residual residual) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     if (settings.relaxation == sinkprop::Relaxation::rank_binomial)
         throw std::invalid_argument("rank_binomial takes no gain with terms");
     const std::size_t n = attributes.shape(1);
     require_size("scores", scores.size(), n * settings.width());
     const Terms terms(table, discounts, functions, attributes.shape(0), require_rows(offsets, rows, n));
     const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
-    require_groups(terms, batch);
+    sinkprop::require_groups(batch);
     require_size("per_query", per_query.size(), batch.n_queries);
     if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
@@ -272,7 +227,7 @@ void terms_gain(const Array<const double>& scores, const Index& offsets, Rows ro
 void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
              double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
              Array<double, nb::ndim<2>> out, Residual residual) {
-    const auto settings = make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     const std::size_t n = scores.size() / settings.width();
     auto batch = make_batch(scores.data(), offsets, rows);
     add_discounts(batch, columns, require_rows(offsets, rows, n), "columns");
@@ -287,7 +242,8 @@ void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, con
                       double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
                       Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient,
                       Floats hessian, Residual residual) {
-    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
+    const auto settings =
+        sinkprop::make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
     require_size("scores", scores.size(), gains.size());
     // On a cluster, the queries of other processes are empty; the noise of a query depends on its number.
@@ -306,13 +262,14 @@ void tree_terms(const Vector& scores, const Index& offsets, Rows rows, const Mat
                 const Matrix& discounts, const nb::list& functions, const Vector& widths, double blend, double noise,
                 std::uint64_t seed, int half_steps, double epsilon, double tol, Weights query_weight, float least,
                 int n_threads, Doubles per_query, Floats gradient, Floats hessian, Residual residual) {
-    const auto settings = make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
+    const auto settings =
+        sinkprop::make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
     const std::size_t n = attributes.shape(1);
     require_size("scores", scores.size(), n);
     const Terms terms(table, discounts, functions, attributes.shape(0), require_rows(offsets, rows, n, true));
     const auto batch = terms.batch(scores.data(), offsets, rows, attributes);
-    require_groups(terms, batch);
+    sinkprop::require_groups(batch);
     require_size("per_query", per_query.size(), batch.n_queries);
     if (residual) require_size("residual", residual->size(), batch.n_queries);
     require_size("gradient", gradient.size(), scores.size());
@@ -381,6 +338,22 @@ void use_method(const std::string& name) {
         throw nb::value_error("method must be auto, direct, banded, cells, fine cells or sums");
 }
 
+using Complex = std::complex<double>;
+
+template <int P>
+std::vector<std::pair<Complex, Complex>> coefficients() {
+    using C = sinkprop::GaussCoefficients<P>;
+    std::vector<std::pair<Complex, Complex>> pairs;
+    for (int m = 0; m < P; ++m) pairs.push_back({{C::s_re[m], C::s_im[m]}, {C::w_re[m], C::w_im[m]}});
+    return pairs;
+}
+
+// The pairs (s_m, w_m) of docs/linear-time.md 3.2
+std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
+    if (pairs != 4 && pairs != 8) throw nb::value_error("pairs must be 4 or 8");
+    return pairs == 4 ? coefficients<4>() : coefficients<8>();
+}
+
 void bind_labels_and_queries(nb::module_& m) {
     m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
@@ -425,6 +398,7 @@ void bind_baseline_losses(nb::module_& m) {
 
 void bind_dispatch(nb::module_& m) {
     m.def("use_method", &use_method, "name"_a);
+    m.def("gauss_coefficients", &gauss_coefficients, "pairs"_a);
     m.def("instruction_sets", &sinkprop::instruction_sets);
     m.def("instruction_set", &sinkprop::instruction_set);
     m.def("use_instruction_set", &sinkprop::use_instruction_set, "name"_a);
@@ -445,5 +419,6 @@ NB_MODULE(_native, m) {
     bind_checksum(m);
     bind_permanents(m);
     bind_sampling(m);
+    bind_xla(m);
     bind_dispatch(m);
 }

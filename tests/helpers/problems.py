@@ -10,7 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear
+from sinkprop.objective.gains import (
+    ERR,
+    ERRIA,
+    NDCG,
+    RBP,
+    AlphaNDCG,
+    ExpectedExposure,
+    ExposureGap,
+    Gain,
+    Precision,
+    RankLinear,
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,60 @@ GAINS: list[Gain] = [
     RankLinear(gain=np.negative, discount=np.sqrt),
     RankLinear(table=lambda r, k: np.cos(r * k) / k),
 ]
+
+
+# gains of losses, which read the first label column alone or several
+SINGLE_LABEL_GAINS: dict[str, str | Gain] = {
+    "map": "map",
+    "map@3": "map(threshold=2)@3",
+    "mrr": "mrr@10",
+    "err": ERR(10, max_label=4),
+    "recall": "recall@3",
+    "f": "f(beta=2)@3",
+    "sum": "0.8*ndcg@10 + 0.2*mrr - 0.1*p@2",
+}
+LABEL_COLUMN_GAINS: dict[str, str | Gain] = {
+    "column": NDCG(10).on(1),
+    "sum of columns": "ndcg@10 - 0.5*mrr[2] + f@2[1]",
+    "alphandcg": AlphaNDCG(4),
+    "alphandcg, two columns": AlphaNDCG(alpha=0.3).on((1, 2)),
+    "erria": ERRIA(4),
+    "gap": -ExposureGap(groups=1),
+    "gap of merit": NDCG(5) - 0.5 * ExposureGap(groups=2, merit=0, exposure="reciprocal", k=3),
+    "exposure": -ExpectedExposure(),
+    "target": -ExpectedExposure(target=1, exposure="reciprocal"),
+}
+
+
+class Lists:
+    """Lists of 5, 1, 6, 3 and 40 documents with three label columns; one has ties, one no relevant document.
+
+    The arrays have one row per document, list by list; `padded` and `mask` give the batch (5, 40).
+    """
+
+    sizes = (5, 1, 6, 3, 40)
+
+    def __init__(self, width: int = 1, seed: int = 3) -> None:
+        rng = np.random.default_rng(seed)
+        N = sum(self.sizes)
+        self.scores = rng.normal(size=(N, 2) if width == 2 else N)
+        if width == 1:
+            self.scores[6:12] = [0.5, 0.5, -1.0, 0.5, 2.0, 2.0]
+        self.labels = rng.integers(0, 4, size=(N, 3)).astype(np.float64)
+        self.labels[12:15] = 0
+        self.qid = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        self.weights = rng.uniform(0.2, 1, size=N)
+        self.mask = np.arange(max(self.sizes)) < np.array(self.sizes)[:, None]
+        # the first documents of all lists, then the second ones, and so on: tied documents keep their order
+        self.mixed = np.argsort(np.concatenate([np.arange(n) for n in self.sizes]), kind="stable")
+
+    def padded(
+        self, values: NDArray[np.float64], fill: float, *, first: bool = False
+    ) -> NDArray[np.float64]:
+        """(5, 40) or (5, 40, L) values, with `fill` at padding, which is last or `first`."""
+        rows = np.full((*self.mask.shape, *values.shape[1:]), fill)
+        rows[self.mask[:, ::-1] if first else self.mask] = values
+        return rows
 
 
 def gain_name(gain: Gain) -> str:

@@ -20,6 +20,7 @@ from sinkprop.torch import (  # noqa: E402
 )
 
 pytestmark = [
+    pytest.mark.usefixtures("sweeps_from_five"),
     # torch.compile and torch.func use parts of torch that torch deprecates
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),

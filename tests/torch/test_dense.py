@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="sinkprop.torch needs PyTorch")
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
 
-from sinkprop.torch.losses import dense, pre_sinkhorn  # noqa: E402
+from sinkprop.torch.losses import dense, expectations, pre_sinkhorn  # noqa: E402
 
 # torch's own, when the first forward-mode derivative is taken and when a compiler is set up
 pytestmark = [
@@ -95,7 +95,7 @@ def padded(scores, g, d, relaxation, n_iter):
     mask = np.zeros((2, n + 3), dtype=bool)
     mask[0, places] = True
     x, mask = torch.tensor(x, requires_grad=True), torch.tensor(mask)
-    f = dense.expected_gain(
+    f = expectations.expected_gain(
         x, torch.tensor(gains), torch.tensor(discounts), mask, relaxation, int(2 * n_iter), 1e-6
     )
     f.sum().backward()
@@ -107,10 +107,10 @@ def padded(scores, g, d, relaxation, n_iter):
 def test_queries_of_a_batch_are_alone(relaxation):
     x, g, d = draw(relaxation, 5, 7), torch.rand(5, 7, 1, dtype=torch.float64), torch.rand(1, 7).double()
     mask = torch.rand(5, 7) > 0.3
-    together = dense.expected_gain(x, g, d, mask, relaxation, 10, 1e-6)
+    together = expectations.expected_gain(x, g, d, mask, relaxation, 10, 1e-6)
     for b in range(5):
         keep = mask[b]
-        alone = dense.expected_gain(
+        alone = expectations.expected_gain(
             x[b : b + 1, keep], g[b : b + 1, keep], d[:, : int(keep.sum())], None, relaxation, 10, 1e-6
         )
         torch.testing.assert_close(together[b], alone[0], rtol=1e-13, atol=1e-14)
@@ -128,7 +128,7 @@ def test_longer_queries_agree_with_the_native_layer(relaxation):
     )
     d = (torch.arange(n) < 9).double()[None] / 9
     g = (labels >= 1).double()[None, :, None]
-    f = dense.expected_gain(x, g, d, None, relaxation, 10, 1e-6)
+    f = expectations.expected_gain(x, g, d, None, relaxation, 10, 1e-6)
     f.backward()
     assert f.item() == pytest.approx(expected.value, rel=1e-9)
     np.testing.assert_allclose(
@@ -144,7 +144,7 @@ def test_derivatives_of_both_orders(relaxation, half_steps):
     inputs = tuple(x.requires_grad_() for x in inputs)
 
     def f(x, g, d):
-        return dense.expected_gain(x, g, d, mask, relaxation, half_steps, 1e-3)
+        return expectations.expected_gain(x, g, d, mask, relaxation, half_steps, 1e-3)
 
     assert gradcheck(f, inputs, check_forward_ad=True, check_batched_grad=True, fast_mode=True)
     assert gradgradcheck(f, inputs, fast_mode=True)
@@ -154,7 +154,7 @@ def test_the_beta_distributions_derivative():
     x = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
     g, d = torch.rand(2, 4, 1).double(), torch.rand(1, 4).double()
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 1]]).bool()
-    assert gradcheck(lambda x: dense.expected_gain(x, g, d, mask, ALL[-1], 4, 1e-3), x)
+    assert gradcheck(lambda x: expectations.expected_gain(x, g, d, mask, ALL[-1], 4, 1e-3), x)
 
 
 @pytest.mark.parametrize("relaxation", CLOSED, ids=name)
@@ -162,7 +162,7 @@ def test_every_way_to_a_hessian(relaxation):
     x, g, d = draw(relaxation, 1, 4), torch.rand(1, 4, 1).double(), torch.rand(1, 4).double()
 
     def f(x):
-        return dense.expected_gain(x, g, d, None, relaxation, 4, 1e-3).sum()
+        return expectations.expected_gain(x, g, d, None, relaxation, 4, 1e-3).sum()
 
     expected = torch.autograd.functional.hessian(f, x)
     assert expected.abs().max() > 1e-3
@@ -176,15 +176,15 @@ def test_vmap_over_queries(relaxation):
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 0, 1, 0]]).bool()
 
     def one(x, g, mask):
-        return dense.expected_gain(x[None], g[None], d, mask[None], relaxation, 5, 1e-6)[0]
+        return expectations.expected_gain(x[None], g[None], d, mask[None], relaxation, 5, 1e-6)[0]
 
     x.requires_grad_()
-    values = dense.expected_gain(x, g, d, mask, relaxation, 5, 1e-6)
+    values = expectations.expected_gain(x, g, d, mask, relaxation, 5, 1e-6)
     (expected,) = torch.autograd.grad(values.sum(), x)
     x = x.detach()
     torch.testing.assert_close(vmap(one)(x, g, mask), values.detach(), rtol=1e-13, atol=0)
     torch.testing.assert_close(vmap(grad(one))(x, g, mask), expected, rtol=1e-10, atol=1e-13)
-    rows = jacrev(lambda x: dense.expected_gain(x, g, d, mask, relaxation, 5, 1e-6))(x)
+    rows = jacrev(lambda x: expectations.expected_gain(x, g, d, mask, relaxation, 5, 1e-6))(x)
     torch.testing.assert_close(rows.sum(0), expected, rtol=1e-10, atol=1e-13)
 
 
@@ -193,7 +193,7 @@ def test_the_beta_distribution_says_where_it_is_not():
     beta = PartitionedMeasure("beta")
 
     def f(x):
-        return dense.expected_gain(x, g, d, None, beta, 2, 1e-6).sum()
+        return expectations.expected_gain(x, g, d, None, beta, 2, 1e-6).sum()
 
     with pytest.raises(NotImplementedError, match="second derivative"):
         hessian_by_backward(f, x)
@@ -225,7 +225,7 @@ def compiled_is_plain(relaxation, backend):
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 0, 0]]).bool()
 
     def f(x):
-        return dense.expected_gain(x, g, d, mask, relaxation, 3, 1e-6)
+        return expectations.expected_gain(x, g, d, mask, relaxation, 3, 1e-6)
 
     torch._dynamo.reset()
     expected, found = f(x), torch.compile(f, backend=backend, fullgraph=True)(x)
@@ -248,7 +248,7 @@ def test_a_graph_keeps_one_matrix_a_query(relaxation):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        f = dense.expected_gain(x, g, d, mask, relaxation, 10, 1e-6)
+        f = expectations.expected_gain(x, g, d, mask, relaxation, 10, 1e-6)
     matrices = [size for size in kept.values() if size >= n * n]
     assert matrices == [B * n * n]
     f.sum().backward()
@@ -260,7 +260,7 @@ def test_single_precision(relaxation):
     results = []
     for dtype in (torch.float64, torch.float32):
         leaf = x.detach().clone().to(dtype).requires_grad_()
-        f = dense.expected_gain(leaf, g.to(dtype), d.to(dtype), None, relaxation, 10, 1e-6)
+        f = expectations.expected_gain(leaf, g.to(dtype), d.to(dtype), None, relaxation, 10, 1e-6)
         f.sum().backward()
         assert f.dtype == leaf.grad.dtype == dtype
         results.append((f.detach().double(), leaf.grad.double()))
@@ -295,7 +295,7 @@ def test_half_precision_and_autocast_lose_nothing(relaxation):
 
     def value_and_gradient(x):
         leaf = x.clone().requires_grad_()
-        f = dense.expected_gain(leaf, g, d, None, relaxation, 10, 1e-6)
+        f = expectations.expected_gain(leaf, g, d, None, relaxation, 10, 1e-6)
         f.sum().backward()
         return f.detach(), leaf.grad
 
@@ -313,7 +313,7 @@ def test_ties_are_parted_by_the_laplace_kernel_alone():
     g, d = torch.tensor([0.0, 1.0, 0.0]).double()[None, :, None], torch.tensor([1.0, 0.5, 0.0]).double()[None]
     for relaxation, tied in ((SmoothedIndicator(), True), (SmoothedIndicator(1.0, "laplace"), False)):
         x = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-        dense.expected_gain(x, g, d, None, relaxation, 10, 1e-6).sum().backward()
+        expectations.expected_gain(x, g, d, None, relaxation, 10, 1e-6).sum().backward()
         assert bool((x.grad == 0).all()) is tied
 
 
@@ -336,7 +336,7 @@ def test_nothing_is_ever_nan(values, sigma, relaxation, dtype, epsilon):
     mask = torch.tensor([[True, True, False, True]]).expand(len(x), 4)
     g, d = torch.ones(len(x), 4, 1, dtype=dtype), torch.tensor([[1.0, 1.0, 0.5, 0.25]], dtype=dtype)
     x.requires_grad_()
-    f = dense.expected_gain(x, g, d, mask, relaxation, 10, epsilon)
+    f = expectations.expected_gain(x, g, d, mask, relaxation, 10, epsilon)
     # a gradient in sigma's own unit, which may be beyond the numbers that there are
     f.sum().mul(min(sigma, 1.0) if relaxation.width == 1 else 1.0).backward()
     assert f.isfinite().all()

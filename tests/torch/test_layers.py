@@ -30,6 +30,7 @@ from sinkprop.torch import (  # noqa: E402
 
 # torch's own, when the first forward-mode derivative is taken and when a compiler is set up
 pytestmark = [
+    pytest.mark.usefixtures("sweeps_from_five"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
 ]

@@ -20,6 +20,8 @@ from sinkprop.torch import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.losses import sinkprop as loss_module
 from sinkprop.torch.losses.native import as_array
 
+pytestmark = pytest.mark.usefixtures("sweeps_from_five")
+
 BACKENDS = ["native", "torch"]
 EXACT = SmoothedIndicator(0.7, accuracy="exact")
 SIZES = [4, 1, 6, 3]

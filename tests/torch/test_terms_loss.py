@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from problems import LABEL_COLUMN_GAINS, SINGLE_LABEL_GAINS
 from torch.func import grad, hessian, vmap
 
 from sinkprop import (
     ERR,
-    ERRIA,
     NDCG,
     AlphaNDCG,
     ColumnGain,
@@ -25,9 +25,10 @@ from sinkprop import (
 from sinkprop.objective.gains import as_gain
 from sinkprop.torch import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.losses.baselines import listnet_loss
-from sinkprop.torch.losses.terms import BatchTerm, gain_of_matrices
+from sinkprop.torch.losses.terms import BatchTerm, gain_of_statistics
 
 pytestmark = [
+    pytest.mark.usefixtures("sweeps_from_five"),
     # forward mode loads decompositions that torch scripts
     pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
@@ -37,26 +38,8 @@ BACKENDS = ["native", "torch"]
 EXACT = SmoothedIndicator(0.7, accuracy="exact")
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 3e-5}
 
-# gains that read the first label column alone, and gains that read several
-SINGLE = {
-    "map": "map",
-    "map@3": "map(threshold=2)@3",
-    "mrr": "mrr@10",
-    "err": ERR(10, max_label=4),
-    "recall": "recall@3",
-    "f": "f(beta=2)@3",
-    "sum": "0.8*ndcg@10 + 0.2*mrr - 0.1*p@2",
-}
-COLUMNS = {
-    "column": NDCG(10).on(1),
-    "sum of columns": "ndcg@10 - 0.5*mrr[2] + f@2[1]",
-    "alphandcg": AlphaNDCG(4),
-    "alphandcg, two columns": AlphaNDCG(alpha=0.3).on((1, 2)),
-    "erria": ERRIA(4),
-    "gap": -ExposureGap(groups=1),
-    "gap of merit": NDCG(5) - 0.5 * ExposureGap(groups=2, merit=0, exposure="reciprocal", k=3),
-    "exposure": -ExpectedExposure(),
-    "target": -ExpectedExposure(target=1, exposure="reciprocal"),
+SINGLE = SINGLE_LABEL_GAINS
+COLUMNS = LABEL_COLUMN_GAINS | {
     "table": RankLinear(table=lambda r, k: (r > 1) * (k % 2) + r / k) + 2 * ReciprocalRank(),
     "ColumnGain": ColumnGain(
         attributes=lambda labels: (labels[:, 0] > 0) * 0.9,
@@ -326,7 +309,7 @@ class TestDerivatives:
         term = BatchTerm("cascade", a, d, torch.ones(1, dtype=torch.float64), alpha)
 
         def value(Pi):
-            return gain_of_matrices([term], Pi, None)
+            return gain_of_statistics([term], [(Pi.mT @ a).mT], None)
 
         assert torch.autograd.gradcheck(value, (Pi,))
         assert torch.autograd.gradgradcheck(value, (Pi,))

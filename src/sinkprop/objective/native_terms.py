@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,16 @@ from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, Smoot
 if TYPE_CHECKING:
     from sinkprop.objective.normalization import Iterations
 
-__all__ = ["NativeGains", "NativeSettings", "NativeTerms", "native_gains", "native_settings"]
+__all__ = [
+    "NativeGains",
+    "NativeSettings",
+    "NativeTerms",
+    "TermRow",
+    "native_gains",
+    "native_settings",
+    "term_rows",
+    "term_table",
+]
 
 _CODES = {"gaussian": 0, "laplace": 1, "logit-logistic": 2, "probit": 3, "beta": 4}
 # Numbers of the forms and norms of terms in native/kernels/kernels.hpp
@@ -70,7 +80,7 @@ class NativeTerms(NamedTuple):
     """A gain that is a sum of terms, for given documents, as arguments of native functions.
 
     attributes  (A, N) attributes of the documents, for all terms.
-    table       (n_terms, 10) one row per term; native/bindings/bindings.cpp describes its columns.
+    table       (n_terms, 10) one row per term; native/bindings/arguments.hpp describes its columns.
     discounts   (U, n) discounts of the ranks 1, ..., n, where n is the size of the largest query.
     functions   Function of each term, or None.
     """
@@ -79,6 +89,38 @@ class NativeTerms(NamedTuple):
     table: Floats
     discounts: Floats
     functions: list[Any]
+
+
+class TermRow(NamedTuple):
+    """A row of the table of terms, see `NativeTerms`, with names in the place of numbers.
+
+    first, count  First attribute of the term, and number of its attributes.
+    row, step     First row of its discounts, and distance of the rows of two attributes.
+    """
+
+    form: str
+    norm: str
+    first: int
+    count: int
+    row: int
+    step: int
+    weight: float
+    alpha: float
+    c0: float
+    c1: float
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether the statistics are exposures of documents."""
+        return self.form in ("target", "gap", "row")
+
+
+def term_rows(table: Iterable[Sequence[float]]) -> list[TermRow]:
+    """Read the rows of a table of terms."""
+    return [
+        TermRow(_FORMS[int(row[0])], _NORMS[int(row[1])], *map(int, row[2:6]), *row[6:])  # type: ignore[call-arg]
+        for row in table
+    ]
 
 
 def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
@@ -133,20 +175,29 @@ def native_gains(
     return NativeGains(weights, exponential, classes, discounts, gain.normalized)
 
 
-def _native_terms(terms: list[Term]) -> NativeTerms:
+def term_table(terms: Sequence[Term], counts: Sequence[int]) -> Floats:
+    """Return one row of 10 numbers per term, as native/bindings/arguments.hpp describes it.
+
+    `counts` has the number of attributes of each term.
+    """
     first = row = 0
     table = []
-    for term in terms:
-        count, rows = len(term.attributes), len(term.discounts)
+    for term, count in zip(terms, counts, strict=True):
+        rows = len(term.discounts)
         numbers = (_FORMS.index(term.form), _NORMS.index(term.norm), first, count, row, int(rows > 1))
         table.append((*numbers, term.weight, term.alpha, *term.constants))
         first, row = first + count, row + rows
+    return np.array(table)
+
+
+def _native_terms(terms: list[Term]) -> NativeTerms:
+    table = term_table(terms, [len(term.attributes) for term in terms])
     (one, *more) = terms
     if not more:
-        return NativeTerms(one.attributes, np.array(table), one.discounts, [one.function])
+        return NativeTerms(one.attributes, table, one.discounts, [one.function])
     return NativeTerms(
         np.concatenate([term.attributes for term in terms]),
-        np.array(table),
+        table,
         np.concatenate([term.discounts for term in terms]),
         [term.function for term in terms],
     )

@@ -15,9 +15,19 @@ from torch import Tensor
 from sinkprop.common.types import Mask
 from sinkprop.data.checks import unmasked
 from sinkprop.data.queries import Groups, group_rows
-from sinkprop.torch.losses.modes import tracing
+from sinkprop.torch.losses.modes import hidden, tracing
 
-__all__ = ["NO_DOCUMENT", "Layout", "alike", "as_tensor", "flat_values", "layout_of", "without_last_axis"]
+__all__ = [
+    "NO_DOCUMENT",
+    "Layout",
+    "Part",
+    "alike",
+    "as_tensor",
+    "flat_values",
+    "in_batch_order",
+    "layout_of",
+    "without_last_axis",
+]
 
 NO_DOCUMENT = "mask must leave at least one document; it leaves none."
 
@@ -88,14 +98,39 @@ class Layout:
             return None if self.mask is None else self.mask.reshape(-1, self.shape[-1])
         return self._places()[1]
 
-    def unpad(self, x: Tensor) -> Tensor:
-        """Convert padded values (B, n) back to the layout's shape."""
-        if self.is_padded:
-            return x.reshape(self.shape)
-        values = x[self._places()[1]]
-        if self.rows is None:
-            return values
-        return torch.zeros_like(values).index_put((self.rows,), values)
+    def parts(self) -> list[Part]:
+        """Split the batch into padded batches of queries of similar length, so that little is padding.
+
+        There is one part if there is no padding, and where lengths are hidden, as in torch.compile.
+        """
+        if self.offsets is None:
+            if self.mask is None or hidden(self.mask):
+                return [Part(None, None, self.padded_mask())]
+            width, documents = self.shape[-1], self.mask.reshape(-1, self.shape[-1])
+            return [
+                Part(q, q[:, None] * width + torch.arange(n, device=q.device), documents[q, :n])
+                for q, n in alike(documents)
+            ]
+        sizes = self.offsets.diff()
+        groups = [(torch.arange(len(sizes), device=sizes.device), int(sizes.max()))]
+        parts = []
+        for q, n in groups if tracing() else _by_length(sizes):
+            i = torch.arange(n, device=sizes.device)
+            mask = i < sizes[q, None]
+            places = torch.where(mask, self.offsets[q, None] + i, 0)
+            rows = places if self.rows is None else self.rows[places]
+            parts.append(Part(q, rows, None if int(sizes[q].min()) == n else mask))
+        return parts
+
+    def of_parts(self, values: list[Tensor], parts: list[Part]) -> Tensor:
+        """Put the values (B, n) of the documents of all parts into the layout's shape; 0 at padding."""
+        if parts[0].rows is None:
+            return values[0].reshape(self.shape)
+        found = values[0].new_zeros(self.shape).reshape(-1)
+        for x, part in zip(values, parts, strict=True):
+            at = slice(None) if part.mask is None else part.mask
+            found = found.index_put((part.rows[at].reshape(-1),), x[at].reshape(-1))  # type: ignore[index]
+        return found.reshape(self.shape)
 
     def spread(self, per_query: Tensor) -> Tensor:
         """Give each document the value of its query: from (Q,) to a shape that broadcasts to `shape`."""
@@ -138,6 +173,34 @@ class Layout:
         mask = i < sizes[:, None]
         places = torch.where(mask, self.offsets[:-1, None] + i, 0)
         return places if self.rows is None else self.rows[places], mask
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some queries of a batch, as a padded batch (B, n).
+
+    queries  (B,) number of each query in the batch; None if the part has all queries in order.
+    rows     (B, n) index of each document among all places of the batch, arbitrary at padding; None if the
+             batch is padded and the part has all its places.
+    mask     (B, n) True for a document; None if there is no padding.
+    """
+
+    queries: Tensor | None
+    rows: Tensor | None
+    mask: Tensor | None
+
+    def of(self, x: Tensor, layout: Layout) -> Tensor:
+        """Return the entries of x for the part's documents, (B, n, ...), from the layout's shape."""
+        further = tuple(x.shape[len(layout.shape) :])
+        if self.rows is None:
+            return x.reshape(-1, layout.shape[-1], *further)
+        return x.reshape(-1, *further)[self.rows]
+
+
+def in_batch_order(values: list[Tensor], parts: list[Part]) -> Tensor:
+    """Return the values of the queries of all parts, (B,) each, in the order of the batch, (Q,)."""
+    queries = [part.queries for part in parts if part.queries is not None]
+    return torch.cat(values)[torch.cat(queries).argsort()] if queries else values[0]
 
 
 def flat_values(x: Tensor) -> Tensor:
@@ -194,7 +257,7 @@ def layout_of(
         mask = _within(lengths, shape, scores.device)
     elif mask is None and labels is not None and padding is not None:
         found = (labels if labels.ndim == len(shape) else labels[..., 0]) != padding
-        if tracing() or not bool(found.all()):
+        if hidden(found) or not bool(found.all()):
             mask = found
     elif mask is not None:
         mask = _checked_mask(mask, shape, scores.device)
@@ -208,7 +271,11 @@ def alike(mask: Tensor) -> Iterator[tuple[Tensor, int]]:
     overhead of a fraction of a millisecond. To avoid many small groups, queries of different lengths are put
     in the same group as long as its padded matrices are small.
     """
-    ends = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
+    yield from _by_length((mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1))
+
+
+def _by_length(ends: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """The same as `alike` for the lengths of the queries (Q,)."""
     order = ends.argsort(descending=True, stable=True)
     lengths = ends[order].tolist()
     start = 0
@@ -293,7 +360,7 @@ def _within(lengths: Any, shape: tuple[int, ...], device: torch.device) -> Tenso
             f"lengths must have one number per row of scores (B, n); got {len(lengths)} for scores of shape "
             f"{shape}." + (" For flat scores give offsets= or qid=." if len(shape) == 1 else "")
         )
-    if not tracing() and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
+    if not hidden(lengths) and not bool(((lengths >= 0) & (lengths <= shape[1])).all()):
         raise ValueError(f"lengths must be from 0 to {shape[1]}; got {lengths.tolist()}.")
     return torch.arange(shape[1], device=device) < lengths[:, None]
 

@@ -1,13 +1,13 @@
-"""The expected gain in torch's operations: on any device, under `torch.compile` and `torch.func`.
+"""Rank probabilities and their projections by matrices, in torch's operations.
 
 The pre-Sinkhorn matrix A of a query is normalized to the rank probabilities::
 
     Pi = diag(u) (A + epsilon) diag(v)
 
 where u and v are the last scaling vectors of Sinkhorn's iterations (see `objective/sinkhorn.py`). With
-g[j, m] the gain of document j under discount m, and d[m, k] that discount at rank k, the expected gain is::
+d[m, k] discount m at rank k, the expected discounts of document j are::
 
-    f = sum_jm g[j, m] E[j, m],    E[j, m] = sum_k Pi[j, k] d[m, k]
+    E[j, m] = sum_k Pi[j, k] d[m, k]
 
 Two autograd functions, each with its own reverse pass, compute it: scores -> A and A -> E. The second saves
 the tensor A that the first returned, so the autograd graph keeps one n x n matrix per query and the scaling
@@ -30,36 +30,7 @@ from sinkprop.torch.losses.limit import limit_scalings
 from sinkprop.torch.losses.modes import call, full_precision, in_place
 from sinkprop.torch.losses.pre_sinkhorn import pre_sinkhorn
 
-__all__ = ["Normalization", "expected_gain", "normalization_rev", "normalized", "project"]
-
-
-def expected_gain(
-    scores: Tensor,
-    gains: Tensor,
-    discounts: Tensor,
-    mask: Tensor | None,
-    relaxation: Relaxation,
-    half_steps: int,
-    epsilon: float,
-    tol: float = 0.0,
-) -> Tensor:
-    """Expected gain of each query b, (B,): sum_jm gains[b, j, m] sum_k Pi_b[j, k] discounts[m, k].
-
-    Pi_b[j, k] is the probability that document j of query b is at rank k.
-
-    scores     (B, n), larger is better; (B, n, 2), two parameters per document, for a `PartitionedMeasure`
-    gains      (B, n, U) gain of each document under each of U discounts, divided by the query's ideal gain
-    discounts  (U, n) each discount at each rank
-    mask       (B, n) True for a document; None if there is no padding
-    tol        if above 0, the limit of the normalization is taken, in which row and column sums are at most
-               `tol` from 1; then `half_steps` is the largest number of iterations
-
-    Differentiable in scores, gains and discounts.
-    """
-    E = project(scores, discounts, mask, relaxation, half_steps, epsilon, tol)
-    # padding may hold any gain, including NaN
-    products = gains * E if mask is None else torch.where(mask.unsqueeze(-1), gains, 0) * E
-    return products.sum((-2, -1))
+__all__ = ["Normalization", "normalization_rev", "normalized", "project"]
 
 
 def project(
@@ -74,7 +45,8 @@ def project(
     """Return the expected value of each discount for each document, E (B, n, U); 0 at padding.
 
     E[b, j, m] = sum_k Pi_b[j, k] discounts[m, k], where Pi_b[j, k] is the probability that document j of
-    query b is at rank k. Documents are in the order of the input. `tol` is as in `expected_gain`.
+    query b is at rank k. Documents are in the order of the input. `tol` is as in
+    `expectations.expected_gain`.
     """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     D = discounts.to(A.dtype)
@@ -97,7 +69,7 @@ def normalized(
     """Return Pi (B, n, n): Pi[b, j, k - 1] is the probability that document j of query b is at rank k.
 
     Documents are in the order of the input. Rows and columns of padding are 0. `tol` is as in
-    `expected_gain`.
+    `expectations.expected_gain`.
     """
     A, rows, columns, order = pre_sinkhorn(scores, mask, relaxation)
     if tol:

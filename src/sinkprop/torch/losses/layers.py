@@ -21,7 +21,7 @@ from sinkprop.common.types import Floats
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
-from sinkprop.torch.losses import dense, pre_sinkhorn
+from sinkprop.torch.losses import dense, expectations, pre_sinkhorn
 from sinkprop.torch.losses.batches import Layout, flat_values, layout_of
 from sinkprop.torch.losses.checks import check_scores, floating
 from sinkprop.torch.losses.limit import limit_scalings
@@ -32,7 +32,7 @@ from sinkprop.torch.losses.log_sinkhorn import (
     first_factors,
     within_range,
 )
-from sinkprop.torch.losses.modes import call, tracing
+from sinkprop.torch.losses.modes import call, hidden
 from sinkprop.torch.losses.native import Backend, as_array, check_backend, native_threads, takes_native
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
@@ -82,7 +82,7 @@ def sinkhorn(A: Tensor, n_iter: Iterations = 5, *, epsilon: float = 0.0, log: bo
     if log and epsilon:
         raise ValueError(f"epsilon goes with log=False; got epsilon={epsilon} with log=True.")
     matrices = A.reshape(-1, *A.shape[-2:])
-    seen = _can_be_seen(A)
+    seen = not hidden(A)
     if seen:
         _check_matrices(matrices.detach(), T, epsilon, log)
     if settings.tol:
@@ -424,17 +424,18 @@ def _project(
             mask = mask.reshape(-1, mask.shape[-1])
     layout = layout_of(scores, width=relaxation.width, mask=mask, offsets=offsets, qid=qid)
     nested, scores = scores.is_nested, flat_values(scores)
-    if _can_be_seen(scores):
+    if not hidden(scores):
         check_scores(scores, layout)
 
     def by_torch(x: Tensor) -> Tensor:
-        x, m = layout.pad(x), layout.padded_mask()
-        D = column(x.shape[1]).to(x)[None]
-        return layout.unpad(
-            dense.project(x, D, m, relaxation, settings.half_steps, settings.epsilon, settings.tol).squeeze(
-                -1
-            )
-        )
+        values, parts = [], layout.parts()
+        for part in parts:
+            padded = part.of(x, layout)
+            D = column(padded.shape[1]).to(padded)[None]
+            half_steps, epsilon, tol = settings.half_steps, settings.epsilon, settings.tol
+            E = expectations.project(padded, D, part.mask, relaxation, half_steps, epsilon, tol)
+            values.append(E.squeeze(-1))
+        return layout.of_parts(values, parts)
 
     if takes_native(scores, backend):
         E: Tensor = _NativeProjection.apply(scores, layout, column, settings, n_threads, by_torch)
@@ -556,17 +557,9 @@ def _padded(
         )
     x = scores.reshape(-1, *scores.shape[len(shape) - 1 :])
     m = None if mask is None else mask.to(x.device).reshape(-1, shape[-1])
-    if _can_be_seen(x):
+    if not hidden(x):
         check_scores(x, Layout((len(x), shape[-1]), m))
     return x, m, shape
-
-
-def _can_be_seen(x: Tensor) -> bool:
-    """Whether the values of x can be read.
-
-    They cannot under torch.compile and torch.func, which hide them, or if x is a meta tensor, which has none.
-    """
-    return not (tracing() or x.is_meta)
 
 
 def _gumbel(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:

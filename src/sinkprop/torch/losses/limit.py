@@ -11,15 +11,16 @@ ranks (columns of A), or None without padding, where u and v are 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sinkprop.objective.normalization import warn_unconverged
-from sinkprop.torch.losses.modes import call, forward_mode, full_precision, tracing
+from sinkprop.torch.losses.modes import call, forward_mode, full_precision, hidden, tracing
 
-__all__ = ["limit_scalings"]
+__all__ = ["limit_scalings", "symmetric_limit"]
 
 _FIXED = 30  # number of iterations where the values of tensors cannot be seen
 _NEAR = 0.5  # largest deviation at which the two-step iteration begins
@@ -69,7 +70,14 @@ class _Scalings(torch.autograd.Function):  # type: ignore[misc]  # torch has no 
     ) -> tuple[Tensor, Tensor]:
         tol = max(tol, 50 * torch.finfo(A.dtype).eps)
         if symmetric:
-            x = _symmetric_limit(A, rows, epsilon, tol, max_iter)
+            present = torch.ones_like(A[..., :1, :], dtype=torch.bool) if rows is None else rows.unsqueeze(-2)
+
+            def times(x: Tensor) -> Tensor:
+                return x @ A + epsilon * x.sum(-1, keepdim=True)
+
+            x, residual = symmetric_limit(times, present, A.dtype, tol, max_iter)
+            if not _blind(A):
+                warn_unconverged(residual.amax((-1, -2)).cpu().numpy(), tol, stacklevel=3)
             return x, x.clone()
         return _limit(A, rows, columns, epsilon, tol, max_iter)
 
@@ -111,18 +119,21 @@ def _laplacian(Pi: Tensor, columns: Tensor | None, eye: Tensor) -> Tensor:
     return eye * diagonal - Pi.mT @ Pi + present.mT * present / n
 
 
-def _symmetric_limit(A: Tensor, mask: Tensor | None, epsilon: float, tol: float, max_iter: int) -> Tensor:
-    """Return x (B, 1, n) with x * (A + epsilon) x = 1; 0 at padding."""
-    blind = tracing() or forward_mode()
-    present = None if mask is None else mask.unsqueeze(-2)
-    x = torch.ones_like(A[..., :1, :]) if present is None else present.to(A.dtype)
+def symmetric_limit(
+    times: Callable[[Tensor], Tensor], present: Tensor, dtype: torch.dtype, tol: float, max_iter: int
+) -> tuple[Tensor, Tensor]:
+    """Return x with x * (A + epsilon) x = 1, and the deviation of each of these sums from 1.
+
+    times    function that multiplies a vector by A + epsilon, a positive semidefinite matrix
+    present  True for a document, False at padding, where x is 0; vectors have its shape
+    """
+    x = present.to(dtype)
+    blind = _blind(x)
     r, least, waiting = 0.0, float("inf"), 0
     change = residual = torch.zeros_like(x)
     for made in range(_FIXED if blind else max_iter):
-        s = x * (x @ A + epsilon * x.sum(-1, keepdim=True))
-        if present is not None:
-            s = torch.where(present, s, 1)
-        residual = (s - 1).abs()
+        s = torch.where(present, x * times(x), 1)
+        residual = (s - 1).abs().detach()
         worst = _NEAR if blind else float(residual.amax())
         waiting = 0 if worst < 0.5 * least else waiting + 1
         least = min(least, worst)
@@ -135,9 +146,12 @@ def _symmetric_limit(A: Tensor, mask: Tensor | None, epsilon: float, tol: float,
         step = _bounded_power(s, 4 * r if before else 2 / 3)
         change = step * _bounded_power(change, -r * before) if before else step
         x = x * change
-    if not blind:
-        warn_unconverged(residual.detach().amax((-1, -2)).cpu().numpy(), tol, stacklevel=4)
-    return x
+    return x, residual
+
+
+def _blind(x: Tensor) -> bool:
+    """Whether the values of tensors cannot be seen, so that the number of iterations must be fixed."""
+    return hidden(x) or forward_mode()
 
 
 def _bounded_power(s: Tensor, w: float) -> Tensor:

@@ -9,12 +9,17 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["call", "forward_mode", "full_precision", "in_place", "tracing"]
+__all__ = ["call", "forward_mode", "full_precision", "hidden", "in_place", "tracing"]
 
 
 def tracing() -> bool:
     """Whether torch.compile or torch.func hides the values of tensors from the code that runs."""
     return bool(torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def hidden(*tensors: Tensor) -> bool:
+    """Whether values cannot be read: in torch.compile and torch.func, or since a tensor is a meta tensor."""
+    return tracing() or any(x.is_meta for x in tensors)
 
 
 def call(function: Any, *arguments: Any) -> Any:

@@ -15,7 +15,7 @@ from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.torch.losses.modes import call, forward_mode, in_place
 
-__all__ = ["partitioned", "pre_sinkhorn"]
+__all__ = ["in_score_order", "partitioned", "pre_sinkhorn", "sigma_within"]
 
 _GAUSS_LEGENDRE = tuple(x.tolist() for x in np.polynomial.legendre.leggauss(16))
 
@@ -45,6 +45,19 @@ def pre_sinkhorn(
         raise TypeError(
             f"relaxation must be a SmoothedIndicator or a PartitionedMeasure; got {relaxation!r}."
         )
+    y, rows, order = in_score_order(scores, mask)
+    A = call(_Kernel, y, sigma_within(relaxation, y.dtype), relaxation.kernel)
+    return A, rows, None, order
+
+
+def in_score_order(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return scores y (B, n) in decreasing order with padding last, their mask, and the order.
+
+    The order (B, n) has the index of the document at each place, and no gradient. Half precision becomes
+    single precision. Padding gets the lowest score of its query.
+    """
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
     key, rows = scores.detach(), None
     if mask is not None:
         # Padding may hold any score, including inf and NaN. Replace it by the query's lowest score, so that
@@ -55,11 +68,12 @@ def pre_sinkhorn(
     order = torch.sort(key, dim=-1, descending=True, stable=True).indices
     if mask is not None:
         rows = mask.gather(-1, order)
-    sigma = relaxation.sigma
-    if scores.dtype is torch.float32:  # float32 would round a tiny sigma to 0 and a huge one to infinity
-        sigma = min(max(sigma, 1e-30), 1e30)
-    A = call(_Kernel, scores.gather(-1, order), sigma, relaxation.kernel)
-    return A, rows, None, order
+    return scores.gather(-1, order), rows, order
+
+
+def sigma_within(relaxation: SmoothedIndicator, dtype: torch.dtype) -> float:
+    """Return sigma, within limits for float32, which would round a tiny one to 0 and a huge one to inf."""
+    return relaxation.sigma if dtype is torch.float64 else min(max(relaxation.sigma, 1e-30), 1e30)
 
 
 class _Kernel(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here

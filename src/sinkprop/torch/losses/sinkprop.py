@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, final
 
@@ -19,10 +19,18 @@ from sinkprop.objective.gains import Gain, RankLinearGain, as_gain, bound
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation, as_relaxation
-from sinkprop.torch.losses import dense
-from sinkprop.torch.losses.batches import Layout, alike, as_tensor, flat_values, layout_of, without_last_axis
+from sinkprop.torch.losses import expectations
+from sinkprop.torch.losses.batches import (
+    Layout,
+    Part,
+    as_tensor,
+    flat_values,
+    in_batch_order,
+    layout_of,
+    without_last_axis,
+)
 from sinkprop.torch.losses.checks import check_labels, check_reduction, check_scores, check_values, floating
-from sinkprop.torch.losses.modes import tracing
+from sinkprop.torch.losses.modes import hidden
 from sinkprop.torch.losses.native import (
     Backend,
     as_array,
@@ -33,10 +41,10 @@ from sinkprop.torch.losses.native import (
 )
 from sinkprop.torch.losses.start import SMOOTHING, relative_scores, start_gradient
 from sinkprop.torch.losses.terms import (
+    batch_term,
     check_traceable,
-    gain_of_matrices,
+    gain_of_statistics,
     label_gains,
-    numpy_terms,
     rank_discounts,
     traced_terms,
 )
@@ -46,9 +54,6 @@ __all__ = ["LossSettings", "Reduction", "SinkPropLoss", "batch_loss", "reduced",
 Reduction = Literal["mean", "sum", "none"]
 
 _LARGEST = float(np.finfo(np.float64).max)
-
-# A function from the queries q of a padded batch, of which the first n places are used, to their values
-_PartValues = Callable[[Any, int | None], Tensor]
 
 
 @final
@@ -374,7 +379,7 @@ def batch_loss(
             )
     gain = _BatchGain(settings, layout, labels, sample_weight)
     native = takes_native(scores, settings.backend)
-    if not (native or tracing()):
+    if not (native or hidden(scores)):
         check_values(scores, labels, sample_weight, layout)
     x, spread = (scores, None) if settings.relaxation else relative_scores(scores, layout)
     values = native_values(x, gain) if native else gain.by_torch(x)
@@ -410,7 +415,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
                 f"query_weight must have one weight per query, {tuple(values.shape)}; got "
                 f"{tuple(weight.shape)}."
             )
-        if not tracing() and not bool((weight.isfinite() & (weight >= 0)).all()):
+        if not hidden(weight) and not bool((weight.isfinite() & (weight >= 0)).all()):
             raise ValueError(f"query_weight must be finite and not below 0; got {weight.tolist()}.")
         values = values * weight
     if reduction == "none":
@@ -423,7 +428,7 @@ def reduced(values: Tensor, layout: Layout, query_weight: Tensor | None, reducti
     if weight is None:
         return values.mean()
     total = weight.sum()
-    if not tracing() and not bool(total > 0):
+    if not hidden(total) and not bool(total > 0):
         raise ValueError("query_weight must have a sum above 0 for the mean.")
     return values.sum() / total
 
@@ -464,61 +469,68 @@ class _BatchGain:
 
     def by_torch(self, scores: Tensor) -> Tensor:
         """Expected gains (Q,) by torch's operations."""
-        x, mask, gain = self.layout.pad(scores), self.layout.padded_mask(), self.settings.gain
+        parts = self.layout.parts()
+        gain = self.settings.gain
         if isinstance(gain, RankLinearGain):
-            values_of = self._rank_linear(gain, x, mask)
-        else:
-            values_of = self._of_terms(gain, x, mask)
-        if mask is None or tracing():
-            return values_of(slice(None), None)
-        parts = list(alike(mask))
-        values = torch.cat([values_of(q, n) for q, n in parts])
-        return values[torch.cat([q for q, _ in parts]).argsort()]
+            return in_batch_order(self._rank_linear(gain, scores, parts), parts)
+        return in_batch_order(self._of_terms(gain, scores, parts), parts)
 
-    def _rank_linear(self, gain: RankLinearGain, x: Tensor, mask: Tensor | None) -> _PartValues:
-        y, weight = self._padded(x, mask)
-        gains, discounts = _gain_tables(gain, y[..., 0], mask, weight)
+    def _rank_linear(self, gain: RankLinearGain, scores: Tensor, parts: list[Part]) -> list[Tensor]:
         relaxation, native = self.settings.smoothing, self.settings.native
-
-        def values_of(q: Any, n: int | None) -> Tensor:
-            part = None if mask is None else mask[q, :n]
-            D = discounts[:, :n]
-            return dense.expected_gain(
-                x[q, :n], gains[q, :n], D, part, relaxation, native.half_steps, native.epsilon, native.tol
+        values = []
+        for part in parts:
+            x = part.of(scores, self.layout)
+            y, weight = self._labels(part, x.dtype)
+            gains, D = _gain_tables(gain, y[..., 0], part.mask, weight)
+            values.append(
+                expectations.expected_gain(
+                    x, gains, D, part.mask, relaxation, native.half_steps, native.epsilon, native.tol
+                )
             )
+        return values
 
-        return values_of
-
-    def _of_terms(self, gain: Gain, x: Tensor, mask: Tensor | None) -> _PartValues:
-        if tracing():
-            y, weight = self._padded(x, mask)
-            terms = traced_terms(gain, y, mask, weight)
-        else:
-            labels, weights, groups, _ = self._arrays(self._documents())
-            terms = numpy_terms(gain, labels, groups, weights, mask, x)
+    def _of_terms(self, gain: Gain, scores: Tensor, parts: list[Part]) -> list[Tensor]:
         relaxation, native = self.settings.smoothing, self.settings.native
+        if not hidden(scores):
+            documents = self._documents()
+            labels, weights, groups, _ = self._arrays(documents)
+            found, columns = gain.terms(labels, groups, weights), self._columns(documents)
+        values = []
+        for part in parts:
+            x = part.of(scores, self.layout)
+            if hidden(scores):
+                y, weight = self._labels(part, x.dtype)
+                terms = traced_terms(gain, y, part.mask, weight)
+            else:
+                at = part.of(columns, self.layout)
+                terms = [batch_term(term, at, part.mask, x) for term in found]
+            S = expectations.statistics(
+                terms, x, part.mask, relaxation, native.half_steps, native.epsilon, native.tol
+            )
+            values.append(gain_of_statistics(terms, S, part.mask))
+        return values
 
-        def values_of(q: Any, n: int | None) -> Tensor:
-            part = None if mask is None else mask[q, :n]
-            Pi = dense.normalized(x[q, :n], part, relaxation, native.half_steps, native.epsilon, native.tol)
-            return gain_of_matrices([term.part(q, n) for term in terms], Pi, part)
-
-        return values_of
-
-    def _padded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the labels (B, n, L), 0 at padding, and the row weights (B, n), in the dtype of x."""
-        y = self.layout.pad(self.labels).to(x.dtype)
+    def _labels(self, part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Return the labels (B, n, L) and row weights (B, n) of a part; labels are 0 at padding."""
+        y = part.of(self.labels, self.layout).to(dtype)
         if self.labels.ndim == len(self.layout.shape):
             y = y.unsqueeze(-1)
-        if mask is not None:
-            y = torch.where(mask.unsqueeze(-1), y, 0)
-        weight = None if self.sample_weight is None else self.layout.pad(self.sample_weight).to(x.dtype)
-        return y, weight
+        if part.mask is not None:
+            y = torch.where(part.mask.unsqueeze(-1), y, 0)
+        weight = self.sample_weight
+        return y, None if weight is None else part.of(weight, self.layout).to(dtype)
 
     def _documents(self) -> Mask | None:
         """Mask of the documents among the rows of a padded batch, flattened; None if there is no padding."""
         mask = self.layout.mask
         return None if mask is None else mask.numpy(force=True).reshape(-1)
+
+    def _columns(self, documents: Mask | None) -> Tensor:
+        """Return the row of each place of the batch in the arrays of `_arrays`, in the layout's shape."""
+        shape, device = self.layout.shape, self.labels.device
+        if documents is None:
+            return torch.arange(math.prod(shape), device=device).reshape(shape)
+        return torch.from_numpy(documents.cumsum() - 1).to(device).reshape(shape)
 
     def _arrays(self, documents: Mask | None) -> tuple[Floats, Floats | None, Groups, Mask | None]:
         """Return labels (N,) or (N, L), row weights and queries of the documents, without padding.
@@ -566,7 +578,7 @@ def _gain_tables(
         # This is a sum and not a matrix product, because autocast would reduce a product's precision.
         best = (gains[..., 0].sort(dim=-1, descending=True).values * discounts[0]).sum(dim=-1)
         gains = gains / torch.where(best > 0, best, 1)[:, None, None]
-        if not tracing() and not bool(best.isfinite().all()):
+        if not hidden(best) and not bool(best.isfinite().all()):
             raise ValueError(
                 f"labels are too large for {gain} in {labels.dtype}: the largest is {labels.max().item():g}. "
                 "Give float64 scores, or gain='linear'."

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from sinkprop.common.types import Floats
-from sinkprop.data.queries import Groups
 from sinkprop.objective.gains import (
     ERR,
     NDCG,
@@ -38,10 +37,10 @@ from sinkprop.torch.losses.modes import forward_mode, tracing
 
 __all__ = [
     "BatchTerm",
+    "batch_term",
     "check_traceable",
-    "gain_of_matrices",
+    "gain_of_statistics",
     "label_gains",
-    "numpy_terms",
     "rank_discounts",
     "traced_terms",
 ]
@@ -66,36 +65,31 @@ class BatchTerm(NamedTuple):
     alpha: float = 1.0
     function: Callable[[Floats, Floats, Floats], float] | None = None
 
-    def part(self, q: Any, n: int | None) -> BatchTerm:
-        """Return the term for the queries q, of which only the first n places are kept."""
-        rows = q.to(self.attributes.device) if isinstance(q, Tensor) else q
-        a, d = self.attributes[rows, :n], self.discounts[:, :n]
-        return BatchTerm(self.form, a, d, self.factor[q], self.alpha, self.function)
+    @property
+    def of_rows(self) -> bool:
+        """Whether the statistics are those of documents, E; otherwise they are those of ranks, R."""
+        return self.form in ("target", "gap", "row")
 
     def times(self, weight: float) -> BatchTerm:
         """Return the term multiplied by a number."""
         return BatchTerm(*self[:3], weight * self.factor, self.alpha, self.function)
 
 
-def gain_of_matrices(terms: Sequence[BatchTerm], Pi: Tensor, mask: Tensor | None) -> Tensor:
+def gain_of_statistics(
+    terms: Sequence[BatchTerm], statistics: Sequence[Tensor], mask: Tensor | None
+) -> Tensor:
     """Return the sum of the terms for each query, (B,).
 
-    Pi    (B, n, n) rank probabilities: rows are documents, columns are ranks; 0 at padding
-    mask  (B, n) True for a document; None if there is no padding
+    statistics  for each term, R (B, C, n) of its C attributes, or E (B, 1, n); 0 at padding
+    mask        (B, n) True for a document; None if there is no padding
     """
-    values = [term.factor * _value(term, Pi, mask) for term in terms]
-    return torch.stack(values).sum(0)
+    found = zip(terms, statistics, strict=True)
+    return torch.stack([term.factor * _value(term, S, mask) for term, S in found]).sum(0)
 
 
-def _value(term: BatchTerm, Pi: Tensor, mask: Tensor | None) -> Tensor:
+def _value(term: BatchTerm, S: Tensor, mask: Tensor | None) -> Tensor:
     """Return the function of a term for each query, (B,), without its factor."""
     a, d = term.attributes, term.discounts
-    # Statistics are sums and not matrix products, because autocast would reduce a product's precision, also
-    # in the reverse pass.
-    if term.form in ("target", "gap", "row"):
-        S = (Pi * d[0]).sum(-1).unsqueeze(-2)
-    else:
-        S = torch.stack([(Pi * column.unsqueeze(-1)).sum(-2) for column in a.unbind(-1)], -2)
     if term.function is not None:
         return _user_values(term, S, mask)
     if term.form == "linear":
@@ -169,27 +163,19 @@ class _UserFunction(torch.autograd.Function):  # type: ignore[misc]
         return values_bar[:, None, None] * S_bar, None, None, None, None
 
 
-def numpy_terms(
-    gain: Gain, labels: Floats, groups: Groups, weights: Floats | None, mask: Tensor | None, scores: Tensor
-) -> list[BatchTerm]:
-    """Return the terms of a gain, whose attributes and norms NumPy computes in float64.
+def batch_term(term: Term, columns: Tensor, mask: Tensor | None, scores: Tensor) -> BatchTerm:
+    """Return a term, whose attributes and norms NumPy computes in float64, for a padded batch.
 
-    labels   (N,) or (N, L) labels of all documents, in the order of the rows of `groups`
-    weights  (N,) row weights, or None
-    mask     (B, n) places of the documents in the padded batch, query by query; None if there is no padding
-    scores   (B, n) or (B, n, 2), which determines the padded shape, the dtype and the device
+    columns  (B, n) column of each document in the term's attributes; arbitrary at padding
+    mask     (B, n) True for a document; None if there is no padding
+    scores   (B, n) or (B, n, 2), which determines the dtype and the device
     """
-    B, n = scores.shape[:2]
-    return [_padded(term, groups, mask, B, n, scores) for term in gain.terms(labels, groups, weights)]
-
-
-def _padded(term: Term, groups: Groups, mask: Tensor | None, B: int, n: int, scores: Tensor) -> BatchTerm:
-    by_query = term.attributes if groups.rows is None else term.attributes[:, groups.rows]
-    a = torch.full((B * n, len(by_query)), -1.0 if term.form == "gap" else 0.0, dtype=torch.float64)
-    a[slice(None) if mask is None else mask.reshape(-1).cpu()] = torch.tensor(by_query.T)
-    a = a.reshape(B, n, -1)
+    n = columns.shape[1]
+    a = torch.tensor(term.attributes)[:, columns.cpu()].permute(1, 2, 0)
+    if mask is not None:
+        a = torch.where(mask.cpu().unsqueeze(-1), a, -1.0 if term.form == "gap" else 0.0)
     d = torch.tensor(term.discounts)  # a copy, since the array may be read-only
-    d = functional.pad(d, (0, n - d.shape[1]))
+    d = functional.pad(d, (0, max(n - d.shape[1], 0)))[:, :n]
     factor = _factors(term.weight, term.norm, term.constants, term.alpha, a, d[0])
     if term.form == "linear":  # scaled in float64, so that large gains do not overflow in float32
         a, factor = a * factor[:, None, None], torch.ones_like(factor)
