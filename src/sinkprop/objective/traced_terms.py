@@ -33,7 +33,7 @@ from sinkprop.objective.gains import (
     Term,
 )
 
-__all__ = ["label_attributes", "traced_terms"]
+__all__ = ["label_attributes", "traced_terms", "untraceable"]
 
 Array = Any
 
@@ -82,6 +82,11 @@ def label_attributes(xp: Any, gain: Gain, labels: Array, who: str) -> Array:
         gain, Precision | AveragePrecision | FMeasure | Recall | ReciprocalRank | AlphaNDCG | ERRIA
     ):
         return xp.where(y >= gain.threshold, xp.ones_like(y), xp.zeros_like(y))
+    raise untraceable(gain, who)
+
+
+def untraceable(gain: Gain, who: str) -> NotImplementedError:
+    """Return the error that says that a gain is computed by NumPy functions, which `who` cannot run."""
     custom = isinstance(gain, RankLinearGain | ColumnGain | RowGain)
     what = "a custom gain is a NumPy function" if custom else f"{gain} is computed by NumPy functions"
-    raise NotImplementedError(f"gain: {what}, which {who} cannot run; call the loss outside of them.")
+    return NotImplementedError(f"gain: {what}, which {who} cannot run; call the loss outside of them.")

@@ -21,7 +21,6 @@ from sinkprop.objective.gains import (
     NDCG,
     RBP,
     AveragePrecision,
-    ColumnGain,
     FMeasure,
     Gain,
     GainSum,
@@ -30,9 +29,9 @@ from sinkprop.objective.gains import (
     RankLinearGain,
     Recall,
     ReciprocalRank,
-    RowGain,
     Term,
 )
+from sinkprop.objective.traced_terms import label_attributes, untraceable
 from sinkprop.torch.losses.modes import forward_mode, tracing
 
 __all__ = [
@@ -230,6 +229,7 @@ def _like(x: Tensor, values: Tensor) -> Tensor:
     return values.to(x.dtype).to(x.device)  # in this order, since a device may not have float64
 
 
+_WHO = "torch.compile and torch.func"
 _FORMS: dict[type[Gain], tuple[str, str]] = {
     AveragePrecision: ("precisions", "count"),
     ERR: ("cascade", "none"),
@@ -266,17 +266,13 @@ def traced_terms(gain: Gain, labels: Tensor, mask: Tensor | None, weight: Tensor
         a, d = label_gains(gain, y), rank_discounts(gain, ranks)
     elif isinstance(gain, ERR | AveragePrecision | FMeasure | Recall | ReciprocalRank):
         form, norm = _FORMS[type(gain)]
-        if isinstance(gain, ERR):
-            highest = y.max() if gain.max_label is None else torch.full_like(y[0, 0], gain.max_label)
-            a = (y - highest).exp2() - (-highest).exp2()
-        else:
-            a = (y >= gain.threshold).to(y.dtype)
+        a = label_attributes(torch, gain, labels, _WHO)[..., 0]
         if isinstance(gain, FMeasure):
             constants = (gain.k / (1 + gain.beta**2), gain.beta**2 / (1 + gain.beta**2))
         d = torch.ones_like(ranks) if isinstance(gain, Recall | FMeasure) else 1 / ranks
         d = d if gain.k is None else torch.where(ranks <= gain.k, d, 0)
     else:
-        raise _not_traceable(gain)
+        raise untraceable(gain, _WHO)
     if weight is not None:
         a = a * weight
     if mask is not None:
@@ -295,12 +291,8 @@ def _check_columns(gain: OnLabels, labels: Tensor) -> None:
 
 def label_gains(gain: RankLinearGain, labels: Tensor) -> Tensor:
     """Return the gain of each label: by torch's operations for built-in gains, by NumPy for custom gains."""
-    if isinstance(gain, NDCG):
-        return labels.exp2() - 1 if gain.gain == "exponential" else labels
-    if isinstance(gain, Precision):
-        return (labels >= gain.threshold).to(labels.dtype)
-    if isinstance(gain, RBP):
-        return labels
+    if isinstance(gain, NDCG | Precision | RBP):
+        return label_attributes(torch, gain, labels.unsqueeze(-1), _WHO)[..., 0]
     check_traceable(gain)
     values = gain.gains(labels.reshape(-1).numpy(force=True))
     return torch.from_numpy(values).to(labels).reshape(labels.shape)
@@ -325,12 +317,4 @@ def rank_discounts(gain: RankLinearGain, ranks: Tensor) -> Tensor:
 def check_traceable(gain: Gain) -> None:
     """Raise a NotImplementedError in torch.compile and torch.func, for a gain that NumPy computes."""
     if tracing():
-        raise _not_traceable(gain)
-
-
-def _not_traceable(gain: Gain) -> NotImplementedError:
-    custom = isinstance(gain, RankLinearGain | ColumnGain | RowGain)
-    what = "a custom gain is a NumPy function" if custom else f"gain: {gain} is computed by NumPy functions"
-    return NotImplementedError(
-        f"{what}, which torch.compile and torch.func cannot run; call the loss outside of them."
-    )
+        raise untraceable(gain, _WHO)
