@@ -36,6 +36,7 @@ NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "doc
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
     "docs/data.md": "data/test_letor.py",
+    "docs/jax.md": "jax/test_page.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/model-files.md": "test_model_files.py",
 }

@@ -11,7 +11,7 @@ from sinkprop.common.packages import installed
 
 validate = pytest.importorskip("numpydoc.validate", reason="numpydoc, which checks the form").validate
 
-NEEDS = {"gbdt": "lightgbm", "torch": "torch", "cluster": "distributed", "plot": "matplotlib"}
+NEEDS = {"gbdt": "lightgbm", "torch": "torch", "jax": "jax", "cluster": "distributed", "plot": "matplotlib"}
 MODULES = ["sinkprop"] + [
     f"sinkprop.{name}"
     for name in (
@@ -30,6 +30,7 @@ MODULES = ["sinkprop"] + [
         "report",
         "store",
         "torch",
+        "jax",
     )
     if installed(NEEDS.get(name, "numpy"))
 ]

@@ -44,11 +44,12 @@ const double* as_doubles(const ffi::AnyBuffer& buffer, Doubles& copy) {
     return copy.data();
 }
 
-// Memory for a result in doubles, which is the result's own if that has doubles
-double* result_doubles(ffi::Result<ffi::AnyBuffer>& result, Doubles& own) {
+// Memory for a result in doubles, which is the result's own if that has doubles. It is 0 if it is not `covered`, that
+// is, if the work does not write to all of it.
+double* result_doubles(ffi::Result<ffi::AnyBuffer>& result, Doubles& own, bool covered) {
     const std::size_t size = result->element_count();
     if (result->element_type() == ffi::F64) {
-        std::fill_n(result->typed_data<double>(), size, 0.0);
+        if (!covered) std::fill_n(result->typed_data<double>(), size, 0.0);
         return result->typed_data<double>();
     }
     own.assign(size, 0.0);
@@ -62,9 +63,10 @@ void write_result(ffi::Result<ffi::AnyBuffer>& result, const Doubles& own) {
 // The lists of an operand `lists`, as a batch takes them
 struct Lists {
     std::vector<std::int64_t> offsets{0}, rows;
-    std::vector<std::size_t> at;       // place of the first document of each list, among all places
-    std::vector<std::size_t> invalid;  // places of documents whose results are NaN
-    bool covered;                      // whether all places have documents, list after list, so that `rows` is not used
+    std::vector<std::size_t> at;  // place of the first document of each list, among all places
+    // lists with a number that is not finite: places of their first documents, and of all their documents
+    std::vector<std::size_t> invalid_at, invalid;
+    bool covered;  // whether all places have documents, list after list, so that `rows` is not used
 
     // finite(i): whether all numbers of the document at place i are finite
     template <class Finite>
@@ -95,6 +97,7 @@ struct Lists {
             for (std::size_t f = 0; f < n; ++f) {
                 const std::size_t count = next[f];
                 next[f] = total;
+                if (!valid[f]) invalid_at.push_back(r * n + f);
                 if (!count || !valid[f]) continue;
                 at.push_back(r * n + f);
                 offsets.push_back(std::int64_t(total += count));
@@ -110,12 +113,12 @@ struct Lists {
     }
 
     const std::int64_t* rows_or_null() const { return covered ? nullptr : rows.data(); }
-
-    // Writes NaN to the `width` results of each document of an invalid list
-    void mark_invalid(double* out, std::size_t width) const {
-        for (std::size_t i : invalid) std::fill_n(out + i * width, width, std::numeric_limits<double>::quiet_NaN());
-    }
 };
+
+// Writes NaN to the `width` results at each of some places
+void write_nan(const std::vector<std::size_t>& places, double* out, std::size_t width) {
+    for (std::size_t i : places) std::fill_n(out + i * width, width, std::numeric_limits<double>::quiet_NaN());
+}
 
 sinkprop::Settings settings_of(Numbers s) {
     if (s.size() != 6) throw std::invalid_argument("settings must have 6 numbers");
@@ -238,11 +241,12 @@ ffi::Error expected_gain(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi
             sinkprop::require_groups(batch);
         }
         Doubles per_query(of.at.size());
-        double *value = result_doubles(values, values_copy), *g = result_doubles(gradient, gradient_copy);
+        double* value = result_doubles(values, values_copy, false);
+        double* g = result_doubles(gradient, gradient_copy, of.covered);
         sinkprop::expected_gain(batch, settings, normalize && !batch.n_terms, 1.0, n_threads, per_query.data(), g);
         for (std::size_t q = 0; q < of.at.size(); ++q) value[of.at[q]] = per_query[q];
-        of.mark_invalid(value, 1);
-        of.mark_invalid(g, width);
+        write_nan(of.invalid_at, value, 1);
+        write_nan(of.invalid, g, width);
         write_result(values, values_copy);
         write_result(gradient, gradient_copy);
     });
@@ -273,9 +277,9 @@ ffi::Error project(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi::Resu
         batch.D = column.data();
         batch.n_classes = 1;
         batch.stride = n;
-        double* e = result_doubles(out, out_copy);
+        double* e = result_doubles(out, out_copy, of.covered);
         sinkprop::project(batch, settings, n_threads, e);
-        of.mark_invalid(e, 1);
+        write_nan(of.invalid, e, 1);
         write_result(out, out_copy);
     });
 }

@@ -160,9 +160,7 @@ class Lists:
         # the first documents of all lists, then the second ones, and so on: tied documents keep their order
         self.mixed = np.argsort(np.concatenate([np.arange(n) for n in self.sizes]), kind="stable")
 
-    def padded(
-        self, values: NDArray[np.float64], fill: float, *, first: bool = False
-    ) -> NDArray[np.float64]:
+    def padded(self, values: NDArray[np.float64], fill: float, *, first: bool = False) -> NDArray[np.float64]:
         """(5, 40) or (5, 40, L) values, with `fill` at padding, which is last or `first`."""
         rows = np.full((*self.mask.shape, *values.shape[1:]), fill)
         rows[self.mask[:, ::-1] if first else self.mask] = values

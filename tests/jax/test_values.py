@@ -28,7 +28,9 @@ RELAXATIONS = [
 ]
 EXACT = RELAXATIONS[1]
 # gains whose attributes are formulas, so that labels can be traced
-TRACED = {name: gain for name, gain in ALL.items() if name not in ("gap", "gap of merit", "exposure", "target")}
+TRACED = {
+    name: gain for name, gain in ALL.items() if name not in ("gap", "gap of merit", "exposure", "target")
+}
 
 
 def close(found, expected, tolerance=1e-12):
@@ -147,7 +149,9 @@ def test_iterations(n_iter, relaxation):
 
 
 @pytest.mark.parametrize("relaxation", RELAXATIONS, ids=str)
-@pytest.mark.parametrize("gain", ["ndcg@3", "map", "err(max_grade=4)", "0.8*ndcg@10 - 0.2*exposuregap(groups=1)"])
+@pytest.mark.parametrize(
+    "gain", ["ndcg@3", "map", "err(max_grade=4)", "0.8*ndcg@10 - 0.2*exposuregap(groups=1)"]
+)
 def test_derivatives_by_finite_differences(gain, relaxation):
     rng = np.random.default_rng(5)
     x = rng.normal(size=(2, 6, 2) if relaxation.width == 2 else (2, 6))
@@ -197,7 +201,9 @@ def test_loss_is_minus_the_gain_with_the_discount_of_rax():
     x, y = lists.padded(lists.scores, 0.0), lists.padded(lists.labels[:, 0], 0.0)
     gain = sj.expected_gain(x, y, where=lists.mask, gain="ndcg(discount=log2)@5")
     close(sj.sinkprop_loss(x, y, where=lists.mask, gain="ndcg@5"), -gain)
-    assert gain != sj.expected_gain(x, y, where=lists.mask, gain="ndcg@5")  # LETOR's, as in sinkprop.expected_gain
+    assert gain != sj.expected_gain(
+        x, y, where=lists.mask, gain="ndcg@5"
+    )  # LETOR's, as in sinkprop.expected_gain
 
 
 def test_reductions_and_values_of_lists():
@@ -291,7 +297,7 @@ CUSTOM = {
 def test_custom_gains_outside_of_compiled_programs(gain):
     lists = Lists()
     want = by_numpy(lists, gain)
-    for name, scores, labels, keywords, flat in batches(lists):
+    for _, scores, labels, keywords, flat in batches(lists):
 
         def value(x, labels=labels, keywords=keywords):
             return sj.expected_gain(x, labels, gain=gain, relaxation=EXACT, **keywords)

@@ -30,7 +30,7 @@ def gain_values(plan: Plan, x: Array, lists: Lists, a: Array) -> Array:
     return lists.values(_value_and_gradient(plan, x, lists.first, a)[0])
 
 
-@gain_values.defjvp
+@gain_values.defjvp  # type: ignore[untyped-decorator]  # jax has no types here
 def _gain_values_jvp(plan: Plan, primals: Any, tangents: Any) -> tuple[Array, Array]:
     x, lists, a = primals
     values, gradient = _value_and_gradient(plan, x, lists.first, a)
@@ -44,7 +44,7 @@ def _value_and_gradient(plan: Plan, x: Array, first: Array, a: Array) -> tuple[A
     return values, gradient
 
 
-@_value_and_gradient.defjvp
+@_value_and_gradient.defjvp  # type: ignore[untyped-decorator]
 def _second_derivatives(plan: Plan, primals: Any, tangents: Any) -> Any:
     x, first, a = primals
     found = _value_and_gradient(plan, x, first, a)
@@ -55,7 +55,8 @@ def _second_derivatives(plan: Plan, primals: Any, tangents: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def _evaluated(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
-    return _on_platform(plan, native_gain, swept.gain, x, first, a)
+    found: tuple[Array, Array] = _on_platform(plan, native_gain, swept.gain, x, first, a)
+    return found
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -29,8 +29,8 @@ def function_values(plan: Plan, terms: NativeTerms, lists: Lists, x: Array) -> A
     def evaluate(x: Array) -> tuple[Array, Array]:
         if plan.normalization.backend == "jax" or not are_concrete(x):
             raise NotImplementedError(
-                "gain: a ColumnGain or RowGain is a NumPy function, which jax.jit, jax.vmap, second derivatives and "
-                "backend='jax' cannot run; call the loss outside of them."
+                "gain: a ColumnGain or RowGain is a NumPy function, which jax.jit, jax.vmap, second "
+                "derivatives and backend='jax' cannot run; call the loss outside of them."
             )
         scores = np.asarray(x, np.float64).reshape(-1, *x.shape[lists.first.ndim :])
         per_query, gradient = prepared_gain(scores, groups, terms, plan.settings, None, factor=1.0)
@@ -39,11 +39,11 @@ def function_values(plan: Plan, terms: NativeTerms, lists: Lists, x: Array) -> A
         values = lists.values(jnp.asarray(by_place.reshape(lists.first.shape), x.dtype))
         return values, jnp.asarray(gradient.reshape(x.shape), x.dtype)
 
-    @jax.custom_jvp
+    @jax.custom_jvp  # type: ignore[untyped-decorator]  # jax has no types here
     def values(x: Array) -> Array:
         return evaluate(x)[0]
 
-    @values.defjvp
+    @values.defjvp  # type: ignore[untyped-decorator]
     def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
         found, gradient = evaluate(*primals)
         return found, lists.totals(gradient * tangents[0])

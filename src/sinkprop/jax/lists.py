@@ -16,6 +16,7 @@ from sinkprop.data.queries import Groups
 __all__ = [
     "Lists",
     "are_concrete",
+    "as_array",
     "as_documents",
     "as_scores",
     "check_finite",
@@ -46,8 +47,15 @@ class Lists:
         """
         return by_place if self.segmented else by_place[..., 0]
 
+    def documents_only(self, x: Array) -> Array:
+        """Return scores (..., n) or (..., n, 2) with 0 at padding, where they may be anything."""
+        mask = self.first >= 0
+        if are_concrete(mask) and mask.all():
+            return x
+        return jnp.where(mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)), x, 0)
+
     def totals(self, changes: Array) -> Array:
-        """Return the sum over each list of values (..., n) or (..., n, 2), 0 at padding, in the shape of `values`."""
+        """Return the sum over each list of (..., n) or (..., n, 2), in the shape of `values`."""
         if changes.ndim > self.first.ndim:
             changes = changes.sum(-1)
         if not self.segmented:
@@ -82,7 +90,7 @@ def are_concrete(*arrays: Array) -> bool:
 
 def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
     """Return scores in float32 or float64, and the shape (..., n) of the documents."""
-    x = jnp.asarray(_as_array("scores", scores))
+    x = jnp.asarray(as_array("scores", scores))
     if jnp.issubdtype(x.dtype, jnp.complexfloating) or x.dtype == bool:
         raise ValueError(f"scores must be real numbers; got {x.dtype}.")
     if x.dtype not in (jnp.float32, jnp.float64):
@@ -100,8 +108,8 @@ def as_scores(scores: Any, width: int) -> tuple[Array, tuple[int, ...]]:
 
 
 def as_documents(name: str, values: Any, shape: tuple[int, ...], hint: str = "") -> Array:
-    """Return an array with one value per document; raise a ValueError that names it if it has another shape."""
-    x = _as_array(name, values)
+    """Return an array with one value per document; raise a ValueError that names it if it is none."""
+    x = as_array(name, values)
     if x.shape != shape:
         raise ValueError(
             f"{name} must have one value per document, the shape {shape} of the scores; got {x.shape}.{hint}"
@@ -115,8 +123,8 @@ def document_lists(shape: tuple[int, ...], where: Any, segments: Any) -> Lists:
         where = as_documents("where", where, shape, " Pass True for a document and False for padding.")
         if where.dtype != bool:
             raise ValueError(
-                f"where must be boolean, True for a document and False for padding; got {where.dtype}. If it holds "
-                "0 and 1, pass where.astype(bool)."
+                f"where must be boolean, True for a document and False for padding; got {where.dtype}. "
+                "If it holds 0 and 1, pass where.astype(bool)."
             )
     if segments is None:
         if where is None:
@@ -134,9 +142,7 @@ def _first_places(segments: Array, where: Array | None) -> Array:
     padding = xp.zeros(segments.shape, bool) if where is None else ~where
     order = xp.lexsort((segments, padding), axis=-1)
     in_order, place = xp.take_along_axis(segments, order, -1), xp.arange(segments.shape[-1])
-    same = xp.concatenate(
-        [xp.zeros_like(padding[..., :1]), in_order[..., 1:] == in_order[..., :-1]], -1
-    )
+    same = xp.concatenate([xp.zeros_like(padding[..., :1]), in_order[..., 1:] == in_order[..., :-1]], -1)
     start = xp.where(same, 0, place)
     last = segments.ndim - 1
     start = np.maximum.accumulate(start, last) if xp is np else jax.lax.cummax(start, axis=last)
@@ -175,7 +181,7 @@ def check_finite(scores: Array, lists: Lists) -> None:
         )
 
 
-def _as_array(name: str, values: Any) -> Array:
+def as_array(name: str, values: Any) -> Array:
     """Return an array of JAX if the values are traced, else an array of NumPy."""
     if isinstance(values, jax.core.Tracer):
         return values
@@ -188,6 +194,6 @@ def _as_array(name: str, values: Any) -> Array:
     if not isinstance(values, list | tuple):
         raise TypeError(f"{name} must be an array of numbers; got {type(values).__name__}.")
     raise ValueError(
-        f"{name} must be a rectangular array of numbers. Pad lists of different lengths to the longest, and pass "
-        "where=, which is True for a document and False for padding."
+        f"{name} must be a rectangular array of numbers. Pad lists of different lengths to the longest, and "
+        "pass where=, which is True for a document and False for padding."
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from sinkprop.jax.core import gain_values
@@ -80,7 +79,7 @@ def sinkprop_loss(
     >>> scores, labels = jnp.array([[0.2, 1.5, 0.3]]), jnp.array([[2.0, 0.0, 1.0]])
     >>> print(f"{sinkprop_loss(scores, labels):.4f}")
     -0.7436
-    >>> print(jnp.sign(jax.grad(sinkprop_loss)(scores, labels)))  # a step against it raises relevant documents
+    >>> print(jnp.sign(jax.grad(sinkprop_loss)(scores, labels)))  # a step against it raises relevant ones
     [[-1.  1. -1.]]
     """
     found = as_gain(gain, "log2")
@@ -135,8 +134,8 @@ def expected_gain(
         Reduction of the values of the lists, called with ``where=`` for the lists that have documents. None
         gives one value per list.
     backend : {"auto", "native", "jax"}, default "auto"
-        "native" runs the native kernels, on the CPU only. "jax" uses JAX's operations on any device, in linear
-        time and memory, for smoothed indicators. "auto" uses "native" on the CPU and "jax" elsewhere.
+        "native" runs the native kernels, on the CPU only. "jax" uses JAX's operations on any device, in
+        linear time and memory, for smoothed indicators. "auto" uses "native" on the CPU and "jax" elsewhere.
 
     Returns
     -------
@@ -149,7 +148,8 @@ def expected_gain(
     ------
     ValueError
         If an argument has the wrong shape, or a value that is known is invalid. In a compiled program, where
-        values are not known, a list with an invalid score, label or weight has the value and the gradient NaN.
+        values are not known, a list with an invalid score, label or weight has the value and the gradient
+        NaN.
     NotImplementedError
         If the gain is a NumPy function of labels that are traced by jit or vmap; or if "jax" does not have
         the relaxation.
@@ -189,8 +189,7 @@ def _reduced_gain(
     else:
         terms = gain_terms(gain, labels, weights, lists, found, shape, x.dtype)
         check_finite(x, lists)
-        mask = lists.first >= 0
-        x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
+        x = lists.documents_only(x)
         if terms.functions is None:
             values = gain_values(terms.plan, x, lists, terms.attributes)
         else:

@@ -24,7 +24,8 @@ Array = Any
 
 if not hasattr(ffi, "ffi_call"):
     raise ImportError(
-        f'sinkprop.jax needs JAX 0.4.38 or later; {jax.__version__} is installed: pip install -U "jax>=0.4.38".'
+        f"sinkprop.jax needs JAX 0.4.38 or later; {jax.__version__} is installed: "
+        'pip install -U "jax>=0.4.38".'
     )
 
 _HANDLERS, _VERSION = _native.xla_handlers()
@@ -33,7 +34,7 @@ for _name, _handler in _HANDLERS.items():
 
 
 def native_gain(plan: Plan, x: Array, lists: Array, a: Array) -> tuple[Array, Array]:
-    """Return the expected gain of each list, at the place of its first document, and the gradient of their sum.
+    """Return the expected gain of each list, at its first document, and the gradient of their sum.
 
     x      (..., n) or (..., n, 2) scores
     lists  (..., n) place of the first document of each document's list; negative at padding
@@ -54,7 +55,7 @@ def native_gain(plan: Plan, x: Array, lists: Array, a: Array) -> tuple[Array, Ar
 
 
 def native_projection(plan: Plan, x: Array, lists: Array) -> Array:
-    """Return sum_k Pi[j, k] d_k for each document j (..., n), for the single row d of discounts of the plan."""
+    """Return sum_k Pi[j, k] d_k for each document j (..., n), for the row d of discounts of the plan."""
     result = jax.ShapeDtypeStruct(lists.shape, x.dtype)
     call = ffi.ffi_call("sinkprop_project", result, vmap_method="broadcast_all")
     return call(x, lists, column=np.frombuffer(plan.discounts), **_common(plan))

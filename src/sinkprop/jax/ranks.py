@@ -127,13 +127,12 @@ def top_k(
 def _projected(
     found: Normalization, x: Array, shape: tuple[int, ...], where: Any, segments: Any, weights: Floats
 ) -> Array:
-    """Return sum_k Pi[j, k] d_k for each document j, for weights d of the first ranks and 0 for the others."""
+    """Return sum_k Pi[j, k] d_k for each document j, for weights d of the first ranks."""
     lists = document_lists(shape, where, segments)
     if 0 in shape:
         return jnp.zeros(shape, x.dtype)
     check_finite(x, lists)
-    mask = lists.first >= 0
-    x = jnp.where(mask.reshape(*shape, *[1] * (x.ndim - len(shape))), x, 0)
+    x = lists.documents_only(x)
     term = Term("linear", weights[None], weights[None])
     plan = gain_plan(found, [term], [1], segmented=lists.segmented)
     return projection(plan, x, lists.first)

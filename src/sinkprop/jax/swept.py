@@ -1,12 +1,13 @@
 """Expected gains and projections of smoothed indicators in JAX's operations, in linear time on any device.
 
-`objective/sweeps.py` has the products. Here are the lists, which become one list of documents in score order, the
-iterations as compiled loops, and the functions of the statistics, with sums, running sums and running products
-within each list.
+`objective/sweeps.py` has the products. Here are the lists, which become one list of documents in score order,
+the iterations as compiled loops, and the functions of the statistics, with sums, running sums and running
+products within each list.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -32,13 +33,13 @@ def check(plan: Plan, who: str) -> None:
     if not supported(plan):
         what = "n_iter='converged'" if plan.settings.tol else f"relaxation={plan.normalization.relaxation}"
         raise NotImplementedError(
-            f"{what} has native code for the CPU only. {who} needs JAX's operations, which take a SmoothedIndicator "
-            "and a number of iterations."
+            f"{what} has native code for the CPU only. {who} needs JAX's operations, which take a "
+            "SmoothedIndicator and a number of iterations."
         )
 
 
 def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
-    """Return the expected gain of each list, at the place of its first document, and the gradient of their sum.
+    """Return the expected gain of each list, at its first document, and the gradient of their sum.
 
     x      (..., n) scores
     first  (..., n) place of the first document of each document's list; -1 at padding
@@ -56,7 +57,7 @@ def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
         if kept
         else jnp.zeros((0, *first.reshape(-1, n).shape), x.dtype)
     )
-    columns = [(term, c) for term in terms if not term.of_rows for c in range(term.count)]
+    columns = [(term, c) for term in terms if not term.of_rows for c in range(term.width)]
     b = jnp.stack([a[:, term.first + c] for term, c in columns]) if columns else d[:0]
     factors = [_factor(term, a, D, order, plan.rows.shape[1]) for term in terms]
 
@@ -65,7 +66,7 @@ def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
         exposures, expected = iter(E), iter(R)
         total = jnp.zeros_like(a[:, 0])
         for term, factor in zip(terms, factors, strict=True):
-            S = [next(exposures)] if term.of_rows else [next(expected) for _ in range(term.count)]
+            S = [next(exposures)] if term.of_rows else [next(expected) for _ in range(term.width)]
             total = total + factor * _value(term, S, a, D, order)
         return total
 
@@ -74,7 +75,7 @@ def gain(plan: Plan, x: Array, first: Array, a: Array) -> tuple[Array, Array]:
 
 
 def projection(plan: Plan, x: Array, first: Array) -> Array:
-    """Return sum_k Pi[j, k] d_k for each document j (..., n), for the single row d of discounts of the plan."""
+    """Return sum_k Pi[j, k] d_k for each document j (..., n), for the row d of discounts of the plan."""
     order = _Order.of(plan, x, first, jnp.isfinite(x.reshape(-1, first.shape[-1])))
     d = order.discounts(plan)[:1]
     scaled = _Scaled.of(plan, order)
@@ -83,7 +84,8 @@ def projection(plan: Plan, x: Array, first: Array) -> Array:
     return order.unsorted(order.rows(E)[0]).reshape(first.shape)
 
 
-class _Order(NamedTuple):
+@dataclass(frozen=True)
+class _Order:
     """Documents of R rows in the order of their lists and, within each list, of decreasing scores.
 
     All arrays have the shape (R, n) and are in this order.
@@ -115,7 +117,7 @@ class _Order(NamedTuple):
         begins = jnp.concatenate([jnp.ones_like(key[:, :1], bool), key[:, 1:] != key[:, :-1]], -1)
         start = jax.lax.cummax(jnp.where(begins, jnp.arange(n), 0), axis=1)
         found = cls(jnp.where(key < n, x, 0), key, order, start, key < n, finite, plan.segmented)
-        return found._replace(fine=found.total((~finite).astype(x.dtype)) == 0)
+        return replace(found, fine=found.total((~finite).astype(x.dtype)) == 0)
 
     def sorted(self, v: Array) -> Array:
         """From (R, ..., n) in the caller's order to this order."""
@@ -123,12 +125,12 @@ class _Order(NamedTuple):
         return jnp.take_along_axis(v, jnp.broadcast_to(index, v.shape), -1)
 
     def unsorted(self, v: Array) -> Array:
-        """From (R, n) in this order to the caller's; NaN for documents whose list has numbers that are not finite."""
+        """From (R, n) in this order to the caller's; NaN for documents of lists that are not `fine`."""
         v = jnp.where(self.present, jnp.where(self.fine, v, jnp.nan), 0)
         return jnp.zeros_like(v).at[jnp.arange(v.shape[0])[:, None], self.order].set(v)
 
     def by_list(self, v: Array) -> Array:
-        """From values of the lists of documents, in this order, to values at the places of first documents."""
+        """From values of the documents' lists, in this order, to values at the places of first documents."""
         place = jnp.arange(v.shape[1])
         to = jnp.where(self.start == place, self.key, v.shape[1])
         v = jnp.where(self.fine, v, jnp.nan)
@@ -202,7 +204,7 @@ _BLOCK = 32
 class _Scaled(NamedTuple):
     """The scaling vectors (1, N) of all half steps, and the tables of the products.
 
-    The functions are those of `objective/sweeps.py` with loops that are compiled once, not once per half step.
+    The functions are those of `objective/sweeps.py` with loops that are compiled once, not per half step.
     """
 
     kernel: sweeps.Kernel
@@ -313,7 +315,7 @@ def _gap(E: Array, group: Array, weight: Array, order: _Order) -> Array:
 
 def _factor(term: TermRow, a: Array, D: Array, order: _Order, ranks: int) -> Array:
     """Return the weight of a term divided by its norm, for the list of each document; 0 if the norm is 0."""
-    own = a[:, term.first : term.first + term.count]
+    own = a[:, term.first : term.first + term.width]
     if term.norm == "none":
         return jnp.full_like(own[:, 0], term.weight)
     if term.norm == "ideal":
@@ -323,7 +325,7 @@ def _factor(term: TermRow, a: Array, D: Array, order: _Order, ranks: int) -> Arr
         total = order.total(own.sum(1))
         norm = jnp.where(total > 0, term.c0 + term.c1 * total, 0)
     elif term.norm == "intents":
-        norm = sum(term.c0 * (order.total((own[:, c] > 0).astype(own.dtype)) > 0) for c in range(term.count))
+        norm = sum(term.c0 * (order.total((own[:, c] > 0).astype(own.dtype)) > 0) for c in range(term.width))
     else:
         norm = _greedy(term, own, D, order, ranks)
     factor = jnp.where(norm > 0, term.weight / jnp.where(norm > 0, norm, 1), 0)

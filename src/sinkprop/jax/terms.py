@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Mask
 from sinkprop.data.checks import as_sample_weight
-from sinkprop.jax.lists import Lists, are_concrete, as_documents, place_name
+from sinkprop.jax.lists import Lists, are_concrete, as_array, as_documents, place_name
 from sinkprop.jax.plans import Normalization, Plan, gain_plan
-from sinkprop.objective.gains import Gain, RankLinearGain, Term, bound
+from sinkprop.objective.gains import Gain, RankLinearGain, bound
 from sinkprop.objective.native_terms import NativeTerms
 from sinkprop.objective.traced_terms import traced_terms
 
@@ -43,7 +43,7 @@ def gain_terms(
     shape: tuple[int, ...],
     dtype: Any,
 ) -> GainTerms:
-    """Return the terms of a gain for labels (..., n) or (..., n, L) of documents of the given shape (..., n)."""
+    """Return the terms of a gain for labels (..., n) or (..., n, L) of documents of a shape (..., n)."""
     _check_unbound(gain)
     y = _as_labels(labels, shape)
     w = None if weights is None else as_documents("weights", weights, shape, _per_list(weights, shape))
@@ -102,8 +102,8 @@ def _by_numpy(
         attributes = np.moveaxis(a.reshape(-1, *shape), 0, -2).astype(dtype)
     if not np.isfinite(attributes).all():
         raise ValueError(
-            f"labels are too large for {gain} in {np.dtype(dtype)}: the largest is {y.max():g}. Give float64 scores, "
-            'or gain="ndcg(gain=linear)".'
+            f"labels are too large for {gain} in {np.dtype(dtype)}: the largest is {y.max():g}. "
+            'Give float64 scores, or gain="ndcg(gain=linear)".'
         )
     functions = None
     if any(term.function is not None for term in terms):
@@ -113,8 +113,9 @@ def _by_numpy(
 
 
 def _as_labels(labels: Any, shape: tuple[int, ...]) -> Array:
-    columns = np.ndim(labels) == len(shape) + 1
-    y = as_documents("labels", labels, (*shape, np.shape(labels)[-1]) if columns else shape)
+    y = as_array("labels", labels)
+    columns = y.ndim == len(shape) + 1
+    y = as_documents("labels", y, (*shape, y.shape[-1]) if columns else shape)
     if not (jnp.issubdtype(y.dtype, jnp.floating) or jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise ValueError(f"labels must be real numbers; got {y.dtype}.")
     if columns and y.shape[-1] == 0:
@@ -128,29 +129,29 @@ def _per_list(weights: Any, shape: tuple[int, ...]) -> str:
     return " These look like weights of lists: take one value per list with reduce_fn=None, and weight those."
 
 
-def _check_labels(y: Floats, documents: Any) -> None:
-    """Raise a ValueError if the label of a document is invalid, or if the mask of documents looks inverted."""
-    fine = np.isfinite(y) & (y >= 0)
-    bad = np.argwhere(documents & ~fine.all(-1))
+def _check_labels(y: Floats, documents: Mask) -> None:
+    """Raise a ValueError if the label of a document is invalid, or if the mask looks inverted."""
+    fine: Mask = np.all(np.isfinite(y) & (y >= 0), axis=-1)
+    bad = np.argwhere(documents & ~fine)
     others = ~documents
     if len(bad):
         place = tuple(bad[0].tolist())
         found = y[place].tolist() if y.shape[-1] > 1 else y[(*place, 0)].item()
-        inverted = others.any() and (~fine.all(-1))[documents].all() and fine.all(-1)[others].all()
+        inverted = others.any() and not fine[documents].any() and fine[others].all()
         hint = (
-            " where= looks inverted: it is True where the labels mark padding. It must be True for a document; "
-            "pass ~where."
+            " where= looks inverted: it is True where the labels mark padding. It must be True for a "
+            "document; pass ~where."
             if inverted
             else " If it marks padding, pass where=, which is True for a document and False for padding."
         )
         raise ValueError(f"labels must be finite and not below 0; {place_name(place)} has {found}.{hint}")
     # padding is at the end of a list, so that an inverted mask is False first, and then True
     rises = (~documents[..., :-1] | documents[..., 1:]).all()
-    relevant = (y > 0).any(-1)
+    relevant: Mask = np.any(y > 0, axis=-1)
     if others.any() and rises and not relevant[documents].any() and relevant[others].any():
         raise ValueError(
-            "where= looks inverted: no place where it is True has a label above 0, and places where it is False "
-            "have. It must be True for a document and False for padding; pass ~where."
+            "where= looks inverted: no place where it is True has a label above 0, and places where it is "
+            "False have. It must be True for a document and False for padding; pass ~where."
         )
 
 
@@ -159,6 +160,6 @@ def _check_unbound(gain: Gain) -> None:
     if arrays:
         raise ValueError(
             f"gain: a loss cannot match an array to the documents of a batch; {gain} holds one "
-            f"({arrays[0].name}). Pass the array as further columns of the labels, (..., n, L), and the number "
-            "of the column, from 0, to the gain."
+            f"({arrays[0].name}). Pass the array as further columns of the labels, (..., n, L), and the "
+            "number of the column, from 0, to the gain."
         )

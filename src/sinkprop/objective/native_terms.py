@@ -94,14 +94,14 @@ class NativeTerms(NamedTuple):
 class TermRow(NamedTuple):
     """A row of the table of terms, see `NativeTerms`, with names in the place of numbers.
 
-    first, count  First attribute of the term, and number of its attributes.
+    first, width  First attribute of the term, and number of its attributes.
     row, step     First row of its discounts, and distance of the rows of two attributes.
     """
 
     form: str
     norm: str
     first: int
-    count: int
+    width: int
     row: int
     step: int
     weight: float
@@ -117,10 +117,7 @@ class TermRow(NamedTuple):
 
 def term_rows(table: Iterable[Sequence[float]]) -> list[TermRow]:
     """Read the rows of a table of terms."""
-    return [
-        TermRow(_FORMS[int(row[0])], _NORMS[int(row[1])], *map(int, row[2:6]), *row[6:])  # type: ignore[call-arg]
-        for row in table
-    ]
+    return [TermRow(_FORMS[int(row[0])], _NORMS[int(row[1])], *map(int, row[2:6]), *row[6:]) for row in table]
 
 
 def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:

@@ -1,8 +1,8 @@
 """Terms of gains for labels that NumPy cannot see, in the operations of any array library.
 
-A compiler traces a loss with labels that have no values yet. `traced_terms` computes what depends on the labels
-by the operations of the array library `xp`, numpy, torch or jax.numpy, for the gains that are formulas. The
-rest of a term does not depend on the labels and comes from `Gain.terms`.
+A compiler traces a loss with labels that have no values yet. `traced_terms` computes what depends on the
+labels by the operations of the array library `xp`, numpy, torch or jax.numpy, for gains that are formulas.
+The rest of a term does not depend on the labels and comes from `Gain.terms`.
 """
 
 from __future__ import annotations
