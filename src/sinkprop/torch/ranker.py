@@ -77,7 +77,7 @@ class NeuralRanker(BaseRanker):
     sigma : float or (float, float), default (1.0, 0.25)
         Width of a smoothed indicator in units of the network's scores: one width for all epochs, or the
         widths of the first and the last epoch, with a geometric progression between them. A `SinkPropLoss`
-        that is given as `loss` keeps its own width.
+        that is given as `loss` keeps its own width; with `LBFGS` it needs a relaxation.
     start_epochs : float, default 5.0
         Time in epochs in which the loss "sinkprop" begins to dominate. At first, with nearly equal scores,
         its gradient is small. So the gradient of a cross entropy, between the gains of a query's documents

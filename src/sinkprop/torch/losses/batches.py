@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -139,6 +140,27 @@ class Layout:
         if self.rows is None:
             return by_query
         return torch.zeros_like(by_query).index_put((self.rows,), by_query)
+
+    def total(self, x: Tensor) -> Tensor:
+        """Sum of x, one number per document, over the documents of each query: (Q,)."""
+        if self.offsets is None:
+            x, mask = self.pad(x), self.padded_mask()
+            return (x if mask is None else torch.where(mask, x, 0)).sum(-1)
+        return x.new_zeros(self.n_queries).index_add(0, self._query(), x)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """Largest x, one number per document, of each query: (Q,). It is 0 if a row has no document."""
+        if self.offsets is None:
+            x, mask = self.pad(x), self.padded_mask()
+            if mask is None:
+                return x.amax(-1)
+            return torch.where(mask.any(-1), torch.where(mask, x, -math.inf).amax(-1), 0)
+        return x.new_zeros(self.n_queries).scatter_reduce(0, self._query(), x, "amax", include_self=False)
+
+    def _query(self) -> Tensor:
+        """Return the query of each row of a flat batch, from 0 to Q - 1: (N,)."""
+        assert self.offsets is not None
+        return self.spread(torch.arange(self.n_queries, device=self.offsets.device))
 
     def _places(self) -> tuple[Tensor, Tensor]:
         """Return the row index of the i-th document of each query, and a mask that is False if there is none.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-__all__ = ["gain_cross_entropy"]
+from sinkprop.torch.losses.batches import Layout
+
+__all__ = ["cross_entropies", "gain_cross_entropy"]
 
 
 def gain_cross_entropy(
@@ -22,24 +22,24 @@ def gain_cross_entropy(
     gains    (N,) gains of the documents, not below 0
     offsets  (Q + 1,) first row of each query, and N
 
-    >>> scores, offsets = torch.tensor([0.0, math.log(3), 5.0]), torch.tensor([0, 2, 3])
+    >>> scores, offsets = torch.tensor([1.0, 3.0, 5.0]).log(), torch.tensor([0, 2, 3])
     >>> gain_cross_entropy(scores, torch.tensor([1.0, 0.0, 0.0]), offsets)  # (log 4 + 0) / 2
     tensor(0.6931)
     """
-    sizes = offsets.diff()
-    query = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-
-    def total(values: Tensor) -> Tensor:
-        return torch.zeros(len(sizes), dtype=values.dtype).index_add(0, query, values)
-
-    top = torch.full((len(sizes),), -math.inf, dtype=scores.dtype)
-    top = top.scatter_reduce(0, query, scores.detach(), "amax")
-    below = scores - top[query]
-    log_p = below - total(below.exp()).log()[query]
-    gains = gains.to(scores.dtype)
-    sums = total(gains)
-    values = -total(gains * log_p) / torch.where(sums > 0, sums, 1)
+    values = cross_entropies(scores, gains, Layout((len(scores),), None, offsets))
     if query_weight is None:
         return values.mean()
     weight = query_weight.to(values.dtype)
     return (weight * values).sum() / weight.sum()
+
+
+def cross_entropies(scores: Tensor, gains: Tensor, layout: Layout) -> Tensor:
+    """Return the cross entropy of each query, (Q,); see `gain_cross_entropy`. Padding is ignored."""
+    if layout.mask is not None:
+        scores, gains = (torch.where(layout.mask, x, 0) for x in (scores, gains))
+    sums = layout.total(gains)
+    targets = (gains / layout.spread(torch.where(sums > 0, sums, 1))).to(scores.dtype)
+    # The limits keep everything finite, at padding and for scores of a network that has diverged.
+    below = (scores - layout.spread(layout.largest(scores.detach()))).clamp(min=-1e30, max=0)
+    log_p = below - layout.spread(layout.total(below.exp()).clamp(min=1).log())
+    return -layout.total(targets * log_p)

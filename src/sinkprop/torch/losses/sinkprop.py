@@ -39,6 +39,7 @@ from sinkprop.torch.losses.native import (
     native_values,
     takes_native,
 )
+from sinkprop.torch.losses.start import SMOOTHING, relative_scores, start_gradient
 from sinkprop.torch.losses.terms import (
     batch_term,
     check_traceable,
@@ -62,25 +63,30 @@ class LossSettings:
 
     gain, relaxation  A `Gain` and a `Relaxation`. Names are accepted and replaced by the objects they name.
                       A discount of NDCG that the gain leaves open is "log2". A gain that holds an array is a
-                      ValueError, because the array could not be matched to the documents of a batch.
-    native            Relaxation and Sinkhorn normalization in the form that the kernels take.
+                      ValueError, because the array could not be matched to the documents of a batch. The
+                      relaxation None stands for the default, see `losses/start.py`.
+    smoothing         The relaxation, or the one that is applied to relative scores if it is None.
+    native            Smoothing and Sinkhorn normalization in the form that the kernels take.
     """
 
     gain: Gain
-    relaxation: Relaxation
+    relaxation: Relaxation | None
     n_iter: Iterations = 5
     epsilon: float = 1e-6
     reduction: Reduction = "mean"
     padding: float = -1
     backend: Backend = "auto"
     n_threads: int | None = None
+    smoothing: Relaxation = field(init=False)
     native: NativeSettings = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gain", as_gain(self.gain, "log2"))
         _check_unbound(self.gain)
-        object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
-        object.__setattr__(self, "native", native_settings(self.relaxation, self.n_iter, self.epsilon))
+        if self.relaxation is not None:
+            object.__setattr__(self, "relaxation", as_relaxation(self.relaxation))
+        object.__setattr__(self, "smoothing", self.relaxation or SMOOTHING)
+        object.__setattr__(self, "native", native_settings(self.smoothing, self.n_iter, self.epsilon))
         check_reduction(self.reduction)
         check_backend(self.backend)
 
@@ -121,8 +127,10 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     gain : str or Gain, default "ndcg"
         The metric whose expected value is maximized: an object, or its name, such as "ndcg@10". If it does
         not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1).
-    relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
+    relaxation : str or Relaxation, optional
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name,
+        such as "gaussian" for ``SmoothedIndicator(1.0)``. By default, a Gaussian whose width is a quarter of
+        the standard deviation of the query's scores, but at most 1, with a start for networks, see Notes.
     n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
         iteration, as in 5.5, normalizes the columns once more. "converged" takes their limit and its
@@ -137,6 +145,15 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
         Native kernels on the CPU, or torch's operations on any device, see `sinkprop_loss`.
     n_threads : int, optional
         Number of threads of the native backend, see `expected_gain`.
+
+    Notes
+    -----
+    Without a relaxation, the width is not differentiated, and for NDCG, P, RBP, MAP, MRR, ERR, recall and the
+    F-measure, the gradient also has a second part: with d the standard deviation of the query's scores, that
+    of ``1 / (1 + (d/3)^2)`` times the cross entropy between the gains of the documents and the softmax of
+    their scores. The value of the loss does not contain it. Networks then start faster and do not let their
+    scores grow without bound. Optimizers that compare values with gradients, such as L-BFGS, need a
+    relaxation: then the gradient is that of the value.
 
     Examples
     --------
@@ -154,7 +171,7 @@ class SinkPropLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
     def __init__(
         self,
         gain: str | Gain = "ndcg",
-        relaxation: str | Relaxation = "gaussian",
+        relaxation: str | Relaxation | None = None,
         *,
         n_iter: Iterations = 5,
         epsilon: float = 1e-6,
@@ -229,7 +246,7 @@ def sinkprop_loss(
     offsets: Tensor | None = None,
     qid: Tensor | None = None,
     gain: str | Gain = "ndcg",
-    relaxation: str | Relaxation = "gaussian",
+    relaxation: str | Relaxation | None = None,
     n_iter: Iterations = 5,
     epsilon: float = 1e-6,
     sample_weight: Tensor | None = None,
@@ -266,8 +283,11 @@ def sinkprop_loss(
         The metric whose expected value is maximized: an object, or its name, such as "ndcg@10" or "map". If
         it does not state the discount of NDCG, the discount of rank k is 1 / log2(k + 1). ERR without
         `max_label` takes the largest label of the batch.
-    relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name.
+    relaxation : str or Relaxation, optional
+        Map from the scores to the pre-Sinkhorn matrix, which the iterations normalize: an object or its name,
+        such as "gaussian" for ``SmoothedIndicator(1.0)``. By default, a Gaussian whose width is a quarter of
+        the standard deviation of the query's scores, but at most 1, with a start for networks, see Notes of
+        `SinkPropLoss`.
     n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations, each of which normalizes the columns, then the rows. An additional half
         iteration, as in 5.5, normalizes the columns once more. "converged" takes their limit and its
@@ -312,7 +332,7 @@ def sinkprop_loss(
     >>> scores = torch.tensor([0.2, 1.5, 0.3, 1.0, 0.0], requires_grad=True)
     >>> loss = sinkprop_loss(scores, torch.tensor([2.0, 0, 1, 1, 0]), qid=torch.tensor([7, 7, 7, 9, 9]))
     >>> round(loss.item(), 4)
-    -0.7919
+    -0.8094
     """
     make = _settings_not_compiled if _ends_graph(scores, offsets, qid) else _settings
     settings = make(gain, relaxation, n_iter, epsilon, reduction, padding, backend, n_threads)
@@ -335,7 +355,7 @@ def batch_loss(
         return _not_compiled(
             settings, scores, labels, lengths, mask, offsets, qid, sample_weight, query_weight
         )
-    scores, labels, width = floating("scores", scores), as_tensor("labels", labels), settings.relaxation.width
+    scores, labels, width = floating("scores", scores), as_tensor("labels", labels), settings.smoothing.width
     if width == 1:
         scores = without_last_axis(scores, flat=offsets is not None or qid is not None)
     layout = layout_of(
@@ -358,12 +378,14 @@ def batch_loss(
                 f"{tuple(sample_weight.shape)}."
             )
     gain = _BatchGain(settings, layout, labels, sample_weight)
-    if takes_native(scores, settings.backend):
-        values = native_values(scores, gain)
-    else:
-        if not hidden(scores):
-            check_values(scores, labels, sample_weight, layout)
-        values = gain.by_torch(scores)
+    native = takes_native(scores, settings.backend)
+    if not (native or hidden(scores)):
+        check_values(scores, labels, sample_weight, layout)
+    x, spread = (scores, None) if settings.relaxation else relative_scores(scores, layout)
+    values = native_values(x, gain) if native else gain.by_torch(x)
+    if spread is not None and torch.is_grad_enabled():
+        start = start_gradient(scores, labels, spread, layout, settings.gain, sample_weight)
+        values = values if start is None else values - start
     return -reduced(values, layout, query_weight, settings.reduction)
 
 
@@ -427,7 +449,7 @@ class _BatchGain:
         """
         settings, documents = self.settings, self._documents()
         y, weight, groups, present = self._arrays(documents)
-        width, x = settings.relaxation.width, as_array(scores)
+        width, x = settings.smoothing.width, as_array(scores)
         x = x.reshape(-1) if width == 1 else x.reshape(-1, width)
         shape, x = x.shape, x if documents is None else x[documents]
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
@@ -454,7 +476,7 @@ class _BatchGain:
         return in_batch_order(self._of_terms(gain, scores, parts), parts)
 
     def _rank_linear(self, gain: RankLinearGain, scores: Tensor, parts: list[Part]) -> list[Tensor]:
-        relaxation, native = self.settings.relaxation, self.settings.native
+        relaxation, native = self.settings.smoothing, self.settings.native
         values = []
         for part in parts:
             x = part.of(scores, self.layout)
@@ -468,7 +490,7 @@ class _BatchGain:
         return values
 
     def _of_terms(self, gain: Gain, scores: Tensor, parts: list[Part]) -> list[Tensor]:
-        relaxation, native = self.settings.relaxation, self.settings.native
+        relaxation, native = self.settings.smoothing, self.settings.native
         if not hidden(scores):
             documents = self._documents()
             labels, weights, groups, _ = self._arrays(documents)

@@ -70,6 +70,11 @@ def make_plan(
     one_of("normalization", ranker.normalization, SCALINGS)
     as_network(ranker.network)
     optimizer = as_optimizer(ranker.optimizer)
+    if isinstance(ranker.loss, SinkPropLoss) and relaxation is None and not isinstance(optimizer, Adam):
+        raise ValueError(
+            "loss: a SinkPropLoss without a relaxation has a gradient that is not that of its value, which "
+            f"L-BFGS needs; got {ranker.loss}. Give SinkPropLoss(relaxation='gaussian'), or use Adam."
+        )
     if loss is None:
         assert relaxation is not None
         # L-BFGS needs a loss that is the same in all iterations and agrees with its gradient.
