@@ -40,9 +40,9 @@ LOSSES: dict[str, Callable[..., Any]] = {
     OURS: partial(sinkprop_loss, gain="ndcg@10"),
     "sinkprop_loss, Laplace": partial(sinkprop_loss, gain="ndcg@10", relaxation="laplace"),
     "rax.softmax_loss": rax.softmax_loss,
-    "rax.pairwise_logistic_loss": rax.pairwise_logistic_loss,
     "rax.approx_t12n(ndcg_metric)": rax.approx_t12n(rax.ndcg_metric),
     "rax.approx_t12n(ndcg_metric), topn=10": partial(rax.approx_t12n(rax.ndcg_metric), topn=10),
+    "rax.pairwise_logistic_loss": rax.pairwise_logistic_loss,
 }
 BATCHES = ((16, 200), (4, 1000), (1, 4000))
 STEPS = (25, 50, 100, 200, 400)
