@@ -1,0 +1,13 @@
+"""sinkprop for rerankers: a listwise loss, an evaluator and a trainer for cross-encoders.
+
+Needs sentence-transformers: pip install "sinkprop[rerank]".
+"""
+
+import importlib.util
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "sentence_transformers")):
+    raise ImportError('sinkprop.rerank needs sentence-transformers: pip install "sinkprop[rerank]".')
+
+from sinkprop.rerank.list_loss import SinkPropListLoss
+
+__all__ = ["SinkPropListLoss"]
