@@ -8,6 +8,8 @@ import importlib.util
 if any(importlib.util.find_spec(name) is None for name in ("torch", "sentence_transformers")):
     raise ImportError('sinkprop.rerank needs sentence-transformers: pip install "sinkprop[rerank]".')
 
+from sinkprop.rerank.evaluator import RerankingEvaluator, score_lists
 from sinkprop.rerank.list_loss import SinkPropListLoss
+from sinkprop.rerank.trainer import ListCollator, ListTrainer
 
-__all__ = ["SinkPropListLoss"]
+__all__ = ["ListCollator", "ListTrainer", "RerankingEvaluator", "SinkPropListLoss", "score_lists"]

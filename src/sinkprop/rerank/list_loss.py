@@ -1,18 +1,17 @@
-"""The loss of lists of documents, for sentence-transformers: minus the expected gain of a cross-encoder's scores."""
+"""The loss for sentence-transformers: minus the expected gain of a cross-encoder's lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from sentence_transformers.util import batch_to_device, fullname
 from torch import Tensor, nn
 
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation
-from sinkprop.rerank.lists import Lists, check_mini_batch_size, finite_scores
+from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores
 from sinkprop.rerank.replay import replayed_scores
 from sinkprop.torch.losses.sinkprop import SinkPropLoss
 
@@ -60,10 +59,9 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
             for at in range(0, len(lists.pairs), size)
         ]
         scores = replayed_scores(lambda batch: self.model(batch)["scores"], batches)
-        scores = finite_scores(self.activation_fn(scores.float()), lists)
-        return self.loss(
-            scores, lists.labels.to(scores.device), offsets=lists.offsets.to(scores.device)
-        )
+        scores = self.activation_fn(scores.float())
+        check_scores(scores, lists.offsets, lists.pairs)
+        return self.loss(scores, lists.labels.to(scores.device), offsets=lists.offsets.to(scores.device))
 
     def get_config_dict(self) -> dict[str, Any]:
         return {
