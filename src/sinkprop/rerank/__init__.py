@@ -5,7 +5,8 @@ Needs sentence-transformers: pip install "sinkprop[rerank]".
 
 import importlib.util
 
-if any(importlib.util.find_spec(name) is None for name in ("torch", "sentence_transformers")):
+# datasets and accelerate are needed by the trainers
+if not all(map(importlib.util.find_spec, ("torch", "sentence_transformers", "datasets", "accelerate"))):
     raise ImportError('sinkprop.rerank needs sentence-transformers: pip install "sinkprop[rerank]".')
 
 from sinkprop.rerank.evaluator import RerankingEvaluator, score_lists

@@ -108,7 +108,10 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         args = TrainingArguments() if args is None else copy(args)
         args.remove_unused_columns = False  # the collator reads the texts
         if kwargs.get("data_collator") is None:
-            kwargs["data_collator"] = ListCollator(kwargs.get("processing_class"), max_length)
+            tokenizer = kwargs.get("processing_class")
+            if tokenizer is None:
+                raise ValueError("processing_class must be the model's tokenizer; got None.")
+            kwargs["data_collator"] = ListCollator(tokenizer, max_length)
         super().__init__(model, args, **kwargs)
         self.model_accepts_loss_kwargs = False  # the loss is a mean over queries, not over tokens
         self.loss = SinkPropLoss("ndcg@10", "laplace") if loss is None else loss
