@@ -41,7 +41,7 @@ import numpy as np
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_pydocs.py"
 LOSSES = ("SinkPropListLoss", "LambdaLoss", "BinaryCrossEntropyLoss")
-RATES = (5e-5, 1e-4, 2e-4)
+RATES = (1e-4, 3e-4)
 EPOCHS, BATCH, TOKENS, FROZEN = 2, 3, 64, 4
 TRAIN, TEST = 20, 30  # documents of a training and of a test list
 
@@ -383,7 +383,7 @@ def print_table(tested: dict[str, dict[str, list[list[float]]]]) -> None:
 
 # one training step in a process of its own, which prints its peak memory before and after, and its time
 STEP = """
-import json, os, resource, sys, time
+import json, sys, time
 n, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 import torch
 from sentence_transformers import CrossEncoder

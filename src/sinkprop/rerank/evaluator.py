@@ -87,7 +87,7 @@ def _intervals(per_query: Mapping[str, Floats], names: Mapping[str, str]) -> dic
     """Mean and 95% bootstrap interval of each metric: {name: mean, name_low: ..., name_high: ...}."""
     values = np.stack([per_query[metric] for metric in names], axis=1)
     limits = bootstrap_intervals(values, [0] * len(values))
-    results = {}
+    results: dict[str, float] = {}
     for column, (low, high), name in zip(values.T, limits, names.values(), strict=True):
         results |= {name: float(np.nanmean(column)), f"{name}_low": float(low), f"{name}_high": float(high)}
     return results
@@ -196,9 +196,9 @@ class RerankingEvaluator(BaseEvaluator):  # type: ignore[misc]  # sentence-trans
             results |= {f"{name}_first": first[name] for name in names}
             results |= _intervals(apart, {name: f"{name}_gain" for name in names})
             results |= {f"{name}_p": float(value) for name, value in zip(names, p, strict=True)}
-        results = self.prefix_name_to_metrics(results, self.name)
-        self.store_metrics_in_model_card_data(model, results, epoch, steps)
-        return results
+        named: dict[str, float] = self.prefix_name_to_metrics(results, self.name)
+        self.store_metrics_in_model_card_data(model, named, epoch, steps)
+        return named
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings for the model card.

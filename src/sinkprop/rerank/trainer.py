@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores
+from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores, rescaled
 from sinkprop.rerank.replay import replayed_scores
 from sinkprop.torch.losses.sinkprop import SinkPropLoss
 
@@ -69,12 +69,14 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         Sequence classifier with ``num_labels=1``, such as `AutoModelForSequenceClassification`.
     args : TrainingArguments, optional
         Arguments of the training. A batch size counts queries. The columns of the dataset are always kept.
-    loss : SinkPropLoss
-        Loss of the scores.
+    loss : SinkPropLoss, optional
+        Loss of the scores, by default ``SinkPropLoss("ndcg@10")``.
     mini_batch_size : int, optional
         Number of pairs in each forward and backward pass, see `SinkPropListLoss`.
     max_length : int, optional
         Largest number of tokens of a pair, for the default `data_collator`, a `ListCollator`.
+    rescale : bool, default True
+        Whether lists of nearly equal scores are rescaled, see `SinkPropListLoss`.
     **kwargs : object
         Further arguments of `transformers.Trainer`: `train_dataset`, whose rows are those of `ListCollator`,
         `processing_class`, the tokenizer, and others.
@@ -82,7 +84,7 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
     Examples
     --------
     >>> ListTrainer(
-    ...     model, args, SinkPropLoss("ndcg@10", "laplace"), mini_batch_size=16,
+    ...     model, args, SinkPropLoss("ndcg@5"), mini_batch_size=16,
     ...     train_dataset=dataset, processing_class=tokenizer,
     ... ).train()  # doctest: +SKIP
     """
@@ -95,6 +97,7 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         *,
         mini_batch_size: int | None = None,
         max_length: int | None = None,
+        rescale: bool = True,
         **kwargs: Any,
     ) -> None:
         check_mini_batch_size(mini_batch_size)
@@ -114,8 +117,9 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
             kwargs["data_collator"] = ListCollator(tokenizer, max_length)
         super().__init__(model, args, **kwargs)
         self.model_accepts_loss_kwargs = False  # the loss is a mean over queries, not over tokens
-        self.loss = SinkPropLoss("ndcg@10", "laplace") if loss is None else loss
+        self.loss = SinkPropLoss("ndcg@10") if loss is None else loss
         self.mini_batch_size = mini_batch_size
+        self.rescale = rescale
 
     def compute_loss(
         self,
@@ -149,7 +153,9 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
             {name: value[at : at + size] for name, value in tokens.items()}
             for at in range(0, len(labels), size)
         ]
-        scores = replayed_scores(lambda batch: model(**batch).logits, batches).float()
+        scores = replayed_scores(lambda batch: model(**batch).logits, batches, model).float()
         check_scores(scores, offsets)
+        if self.rescale:
+            scores = rescaled(scores, offsets)
         loss = self.loss(scores, labels, offsets=offsets)
         return (loss, {"logits": scores.detach()}) if return_outputs else loss
