@@ -1,4 +1,4 @@
-"""Replayed mini-batches in two processes: DistributedDataParallel averages the gradient of the whole lists."""
+"""Mini-batches in two processes: DistributedDataParallel averages the gradient of the whole lists."""
 
 import subprocess
 import sys

@@ -19,7 +19,7 @@ __all__ = ["SinkPropListLoss"]
 
 
 class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types here
-    """Minus the expected gain of lists of documents, as a loss for sentence-transformers' CrossEncoderTrainer.
+    """Minus the expected gain of lists of documents, a loss for sentence-transformers' CrossEncoderTrainer.
 
     Each row of the dataset has a query, a list of documents and a list of labels, which may be graded. Lists
     may differ in length. For Hugging Face's own Trainer, use `ListTrainer`.

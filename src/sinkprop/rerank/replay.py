@@ -56,8 +56,9 @@ class _Replayed(torch.autograd.Function):  # type: ignore[misc]  # torch has no 
         last = len(ctx.batches) - 1
         for i, (batch, bar) in enumerate(zip(ctx.batches, scores_bar.split(ctx.sizes), strict=True)):
             unsynchronized = getattr(ctx.model, "no_sync", nullcontext) if i < last else nullcontext
-            with unsynchronized(), ctx.random[i], torch.enable_grad():
-                with torch.autocast(**ctx.autocast):
+            with unsynchronized():
+                with ctx.random[i], torch.enable_grad(), torch.autocast(**ctx.autocast):
                     scores = ctx.score(batch).reshape(-1)
                 torch.autograd.backward(scores, bar)
+            del scores  # its graph, before the next is built
         return None, None, None, None
