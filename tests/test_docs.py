@@ -29,18 +29,21 @@ PAGES = sorted(
     )
     if not {"_build", "_static"} & set(path.parts)
 )
-TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/") and not page.endswith("/index.md")]
-
 # Blocks of Python that are not run have the mark `<!-- not run: why -->` above; their numbers.
-NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/results.md": 1}
+NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/rerank.md": 1, "docs/results.md": 1}
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
     "docs/data.md": "data/test_letor.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
-    "docs/train-a-reranker.md": "rerank/test_pages.py",
+    "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }
+TUTORIALS = [
+    page
+    for page in PAGES
+    if page.startswith("docs/tutorials/") and not page.endswith("/index.md") and page not in ELSEWHERE
+]
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Each example by itself, with names of its own, but those of a page in one process, which has the imports of
