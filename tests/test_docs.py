@@ -30,7 +30,13 @@ PAGES = sorted(
     if not {"_build", "_static"} & set(path.parts)
 )
 # Blocks of Python that are not run have the mark `<!-- not run: why -->` above; their numbers.
-NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/rerank.md": 1, "docs/results.md": 1}
+NOT_RUN = {
+    "docs/cluster.md": 1,
+    "docs/compare.md": 2,
+    "docs/neural.md": 1,
+    "docs/rerank.md": 1,
+    "docs/results.md": 1,
+}
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
     "docs/data.md": "data/test_letor.py",
