@@ -328,7 +328,10 @@ def quality(options: argparse.Namespace) -> None:
         }
         tested[name]["BM25"] = [values(None, lists, lists.split(seed)[2]) for seed in range(options.seeds)]
         seconds = {
-            loss: np.mean([f["seconds"] for f in fits.values() if f["loss"] == loss]) for loss in LOSSES
+            loss: round(
+                float(np.mean([f["seconds"] for key, f in fits.items() if key[:2] == (name, loss)])), 1
+            )
+            for loss in LOSSES
         }
         print(f"{name}: {len(lists.train)} queries, {len(lists.pairs)} pairs; seconds per fit {seconds}\n")
     print_table(tested)

@@ -177,3 +177,20 @@ def test_errors_of_hugging_faces_trainer(tmp_path, classifier):
     trainer = ListTrainer(model, args, train_dataset=dataset(0, 4), processing_class=tokenizer)
     with pytest.raises(ValueError, match=r"document 0 of query 0 of the batch the score inf.*learning rate"):
         trainer.train()
+
+
+def test_hugging_faces_trainer_returns_the_scores_as_they_are(tmp_path, classifier):
+    model, tokenizer = classifier
+    with torch.no_grad():
+        model.classifier.weight *= 1e-2  # as of a new head
+    args = TrainingArguments(output_dir=str(tmp_path / "out"), **OPTIONS)
+    trainer = ListTrainer(model, args, train_dataset=dataset(4, 4), processing_class=tokenizer)
+    rows = [dict(row) for row in dataset(5, 3)]
+    batch = ListCollator(tokenizer)(rows)
+    loss, outputs = trainer.compute_loss(model.eval(), batch, return_outputs=True)
+    tokens = {name: value for name, value in batch.items() if name not in ("labels", "offsets")}
+    scores = model(**tokens).logits.reshape(-1)
+    torch.testing.assert_close(outputs["logits"], scores, rtol=1e-5, atol=1e-6)
+    spread = [own / own.std(correction=0) for own in scores.split([len(row["docs"]) for row in rows])]
+    expected = SinkPropLoss("ndcg@10")(torch.cat(spread), batch["labels"], offsets=batch["offsets"])
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)

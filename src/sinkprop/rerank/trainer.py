@@ -155,7 +155,6 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         ]
         scores = replayed_scores(lambda batch: model(**batch).logits, batches, model).float()
         check_scores(scores, offsets)
-        if self.rescale:
-            scores = rescaled(scores, offsets)
-        loss = self.loss(scores, labels, offsets=offsets)
+        spread = rescaled(scores, offsets) if self.rescale else scores
+        loss = self.loss(spread, labels, offsets=offsets)
         return (loss, {"logits": scores.detach()}) if return_outputs else loss
