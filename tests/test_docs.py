@@ -29,17 +29,28 @@ PAGES = sorted(
     )
     if not {"_build", "_static"} & set(path.parts)
 )
-TUTORIALS = [page for page in PAGES if page.startswith("docs/tutorials/") and not page.endswith("/index.md")]
-
 # Blocks of Python that are not run have the mark `<!-- not run: why -->` above; their numbers.
-NOT_RUN = {"docs/cluster.md": 1, "docs/compare.md": 2, "docs/neural.md": 1, "docs/results.md": 1}
+NOT_RUN = {
+    "docs/cluster.md": 1,
+    "docs/compare.md": 2,
+    "docs/neural.md": 1,
+    "docs/rerank.md": 1,
+    "docs/results.md": 1,
+}
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
     "docs/migration.md": "torch/test_migration.py",
+    "docs/rerank.md": "rerank/test_pages.py",
+    "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }
+TUTORIALS = [
+    page
+    for page in PAGES
+    if page.startswith("docs/tutorials/") and not page.endswith("/index.md") and page not in ELSEWHERE
+]
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Each example by itself, with names of its own, but those of a page in one process, which has the imports of
@@ -175,6 +186,8 @@ def extension(name):
     return module
 
 
+# Packages whose extra the tests do not need; their names are looked up where it is installed.
+NEEDS = {".rerank": "sentence_transformers", ".jax": "jax"}
 PUBLIC = [
     name
     for name in (
@@ -190,22 +203,23 @@ PUBLIC = [
         ".plot",
         ".reference",
         ".report",
+        ".rerank",
         ".store",
         ".torch",
         ".jax",
     )
-    if importlib.util.find_spec(f"sinkprop{name}") and (name != ".jax" or installed("jax"))
+    if importlib.util.find_spec(f"sinkprop{name}") and installed(NEEDS.get(name, "numpy"))
 ]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_reference_has_every_public_name(name):
     module = importlib.import_module(f"sinkprop{name}")
+    missing = tuple(f"sinkprop{package}." for package, needed in NEEDS.items() if not installed(needed))
     listed = extension("docstrings").listed_names(DOCS / "api")
+    listed = [full for full in listed if not full.startswith(missing)]
     objects = [
-        getattr(importlib.import_module(full.rpartition(".")[0]), full.rpartition(".")[2])
-        for full in listed
-        if not full.startswith("sinkprop.jax.") or installed("jax")
+        getattr(importlib.import_module(full.rpartition(".")[0]), full.rpartition(".")[2]) for full in listed
     ]
     for public in module.__all__:
         thing = getattr(module, public)

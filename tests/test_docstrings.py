@@ -11,7 +11,14 @@ from sinkprop.common.packages import installed
 
 validate = pytest.importorskip("numpydoc.validate", reason="numpydoc, which checks the form").validate
 
-NEEDS = {"gbdt": "lightgbm", "torch": "torch", "jax": "jax", "cluster": "distributed", "plot": "matplotlib"}
+NEEDS = {
+    "gbdt": "lightgbm",
+    "torch": "torch",
+    "jax": "jax",
+    "cluster": "distributed",
+    "plot": "matplotlib",
+    "rerank": "sentence_transformers",
+}
 MODULES = ["sinkprop"] + [
     f"sinkprop.{name}"
     for name in (
@@ -28,6 +35,7 @@ MODULES = ["sinkprop"] + [
         "policies",
         "reference",
         "report",
+        "rerank",
         "store",
         "torch",
         "jax",
