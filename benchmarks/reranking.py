@@ -477,7 +477,7 @@ def times() -> None:
         docs = [["d"] * 1000] * lists
         for name, loss in {
             "SinkPropListLoss": SinkPropListLoss(model),
-            "SinkPropListLoss, gaussian": SinkPropListLoss(model, relaxation="gaussian"),
+            "SinkPropListLoss, laplace": SinkPropListLoss(model, relaxation="laplace"),
             "LambdaLoss": theirs.LambdaLoss(model, mini_batch_size=-1),
             "ListNetLoss": theirs.ListNetLoss(model, mini_batch_size=-1),
         }.items():
