@@ -51,7 +51,7 @@ def scores_by_hand(model, inputs, size):
 def test_the_value_is_minus_the_expected_gain_of_the_scores(encoder, batch):
     inputs, labels = batch
     relaxation = SmoothedIndicator(0.7, "laplace")
-    value = SinkPropListLoss(encoder, "ndcg@5", relaxation, mini_batch_size=4, rescale=False)(inputs, labels)
+    value = SinkPropListLoss(encoder, "ndcg@5", relaxation, mini_batch_size=4)(inputs, labels)
     scores = scores_by_hand(encoder, inputs, 100).detach().double().numpy()
     qid = np.repeat(np.arange(len(SIZES)), SIZES)
     gain = "ndcg(discount=log2)@5"
@@ -62,8 +62,10 @@ def test_the_value_is_minus_the_expected_gain_of_the_scores(encoder, batch):
 @pytest.mark.parametrize("size", [1, 4, 5, 22, 23, 100])
 def test_mini_batches_do_not_change_the_gradient(encoder, batch, size):
     inputs, labels = batch
-    whole = gradients(encoder, SinkPropListLoss(encoder)(inputs, labels))
-    parts = gradients(encoder, SinkPropListLoss(encoder, mini_batch_size=size)(inputs, labels))
+    # a relaxation that is given: the default divides by the spread, and so enlarges rounding errors of scores
+    whole = gradients(encoder, SinkPropListLoss(encoder, "ndcg@10", "laplace")(inputs, labels))
+    replayed = SinkPropListLoss(encoder, "ndcg@10", "laplace", mini_batch_size=size)
+    parts = gradients(encoder, replayed(inputs, labels))
     assert whole.abs().max() > 1e-5
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6 * float(whole.abs().max()))
 
@@ -71,7 +73,7 @@ def test_mini_batches_do_not_change_the_gradient(encoder, batch, size):
 @pytest.mark.parametrize("autocast", [False, True])
 def test_the_replay_has_the_dropout_masks_of_the_first_pass(dropping, batch, autocast):
     inputs, labels = batch
-    loss = SinkPropListLoss(dropping, mini_batch_size=5, rescale=False)
+    loss = SinkPropListLoss(dropping, "ndcg@10", "gaussian", mini_batch_size=5)
     offsets = torch.tensor([0, *SIZES]).cumsum(0)
 
     def by_hand():
@@ -142,7 +144,7 @@ def test_each_mini_batch_is_scored_twice_for_a_gradient_and_once_without(encoder
 
 def test_activation_function_and_gain(encoder, batch):
     inputs, labels = batch
-    loss = SinkPropListLoss(encoder, "p@3", activation_fn=torch.nn.Sigmoid(), n_iter=7, rescale=False)
+    loss = SinkPropListLoss(encoder, "p@3", activation_fn=torch.nn.Sigmoid(), n_iter=7)
     scores = torch.sigmoid(scores_by_hand(encoder, inputs, 100))
     offsets = torch.tensor([0, *SIZES]).cumsum(0)
     expected = SinkPropLoss("p@3", loss.loss.relaxation, n_iter=7)(scores, torch.cat(labels), offsets=offsets)
@@ -154,38 +156,6 @@ def test_activation_function_and_gain(encoder, batch):
         "torch.nn.modules.activation.Sigmoid",
     )
     assert "Ranking via Sinkhorn Propagation" in loss.citation
-
-
-def test_lists_of_nearly_equal_scores_are_rescaled(batch):
-    inputs, labels = batch
-    rng, offsets = np.random.default_rng(1), np.cumsum([0, *SIZES])
-    start = rng.normal(size=sum(SIZES))
-    start[:7] *= 5  # the first list has a spread above 1
-    start[8:20] *= 1e-2
-    spread = np.concatenate([[own.std()] * len(own) for own in np.split(start, offsets[1:-1])])
-    factor = np.clip(spread, 1e-3, 1)  # the second list has one document
-
-    class Given(torch.nn.Module):
-        num_labels, device = 1, torch.device("cpu")
-
-        def __init__(self):
-            super().__init__()
-            self.scores = torch.nn.Parameter(torch.tensor(start, dtype=torch.float32)[:, None])
-
-        def preprocess(self, pairs, prompt=None, task=None):
-            return {}
-
-        def forward(self, given):
-            return {"scores": self.scores}
-
-    model = Given()
-    value = SinkPropListLoss(model)(inputs, labels)
-    qid = np.repeat(np.arange(len(SIZES)), SIZES)
-    y = torch.cat(labels).numpy()
-    expected = expected_gain(start / factor, y, qid, gain="ndcg(discount=log2)@10")
-    assert value.item() == pytest.approx(-expected.value, abs=1e-5)
-    found = gradients(model, value).numpy()
-    np.testing.assert_allclose(found, -expected.gradient / factor, rtol=1e-3, atol=1e-5)
 
 
 def test_lists_without_a_relevant_document_have_no_gradient(encoder, batch):

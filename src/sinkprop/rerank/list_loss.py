@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import Relaxation
-from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores, rescaled
+from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores
 from sinkprop.rerank.replay import replayed_scores
 from sinkprop.torch.losses.sinkprop import SinkPropLoss
 
@@ -30,8 +30,10 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         Cross-encoder with one output.
     gain : str or Gain, default "ndcg@10"
         Metric whose expected value is maximized, see `SinkPropLoss`.
-    relaxation : str or Relaxation, default "gaussian"
-        Map from the scores to the pre-Sinkhorn matrix, see `SinkPropLoss`.
+    relaxation : str or Relaxation, optional
+        Map from the scores to the pre-Sinkhorn matrix. By default, that of `SinkPropLoss`: a width that
+        follows the spread of a list's scores, and a cross entropy that fades as they spread, so that a new
+        head, which gives all documents nearly the same score, learns from the first step.
     n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations.
     epsilon : float, default 1e-6
@@ -43,10 +45,6 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         not grow with the length of the lists: all documents are scored without a graph, the gradient of the
         loss in the scores is computed, and the mini-batches are scored again to propagate it. This takes an
         additional forward pass. By default, all pairs of a batch are scored at once.
-    rescale : bool, default True
-        Whether the scores of a list whose standard deviation is below 1 are divided by it, with the divisor
-        held fixed in the gradient. A new head gives all documents nearly the same score, where the expected
-        gain hardly changes; with `rescale`, training starts as fast as with a width that fits the scores.
 
     Examples
     --------
@@ -60,13 +58,12 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         self,
         model: Any,
         gain: str | Gain = "ndcg@10",
-        relaxation: str | Relaxation = "gaussian",
+        relaxation: str | Relaxation | None = None,
         *,
         n_iter: Iterations = 5,
         epsilon: float = 1e-6,
         activation_fn: nn.Module | None = None,
         mini_batch_size: int | None = None,
-        rescale: bool = True,
     ) -> None:
         super().__init__()
         if model.num_labels != 1:
@@ -79,7 +76,6 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         self.loss = SinkPropLoss(gain, relaxation, n_iter=n_iter, epsilon=epsilon)
         self.activation_fn = nn.Identity() if activation_fn is None else activation_fn
         self.mini_batch_size = mini_batch_size
-        self.rescale = rescale
 
     def forward(
         self,
@@ -125,8 +121,6 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         scores = replayed_scores(lambda batch: self.model(dict(batch))["scores"], batches, self.model)
         scores, offsets = self.activation_fn(scores.float()), lists.offsets.to(scores.device)
         check_scores(scores, lists.offsets, lists.pairs)
-        if self.rescale:
-            scores = rescaled(scores, offsets)
         return self.loss(scores, lists.labels.to(scores.device), offsets=offsets)
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -139,12 +133,11 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
         """
         return {
             "gain": str(self.loss.gain),
-            "relaxation": str(self.loss.relaxation),
+            "relaxation": "default" if self.loss.relaxation is None else str(self.loss.relaxation),
             "n_iter": self.loss.n_iter,
             "epsilon": self.loss.epsilon,
             "activation_fn": fullname(self.activation_fn),
             "mini_batch_size": self.mini_batch_size,
-            "rescale": self.rescale,
         }
 
     @property

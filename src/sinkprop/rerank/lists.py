@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Lists", "check_mini_batch_size", "check_scores", "rescaled"]
+__all__ = ["Lists", "check_mini_batch_size", "check_scores"]
 
 _SHOWN = 60  # characters of a text in an error
-_LEAST_DEVIATION = 1e-3  # differences of scores that are smaller may be rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +85,6 @@ def check_scores(scores: Tensor, offsets: Tensor, pairs: Sequence[tuple[Any, Any
             "lower the learning rate, use more warm-up steps, clip the gradient (max_grad_norm), or train in "
             "bf16 or float32 instead of fp16."
         )
-
-
-def rescaled(scores: Tensor, offsets: Tensor) -> Tensor:
-    """Return the scores (N,), those of a list with a standard deviation below 1 divided by it.
-
-    The divisor is held fixed in the gradient. A new head gives the documents of a list nearly equal scores,
-    at which the expected gain hardly changes.
-    """
-    x, sizes = scores.detach(), offsets.diff()
-    query = torch.repeat_interleave(torch.arange(len(sizes), device=x.device), sizes)
-
-    def mean(values: Tensor) -> Tensor:
-        return values.new_zeros(len(sizes)).index_add(0, query, values) / sizes
-
-    deviation = mean((x - mean(x)[query]) ** 2).sqrt()
-    return scores / deviation.clamp(min=_LEAST_DEVIATION, max=1.0)[query]
 
 
 def _first(bad: Tensor) -> int | None:

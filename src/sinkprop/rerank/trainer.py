@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores, rescaled
+from sinkprop.rerank.lists import Lists, check_mini_batch_size, check_scores
 from sinkprop.rerank.replay import replayed_scores
 from sinkprop.torch.losses.sinkprop import SinkPropLoss
 
@@ -75,8 +75,6 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         Number of pairs in each forward and backward pass, see `SinkPropListLoss`.
     max_length : int, optional
         Largest number of tokens of a pair, for the default `data_collator`, a `ListCollator`.
-    rescale : bool, default True
-        Whether lists of nearly equal scores are rescaled, see `SinkPropListLoss`.
     **kwargs : object
         Further arguments of `transformers.Trainer`: `train_dataset`, whose rows are those of `ListCollator`,
         `processing_class`, the tokenizer, and others.
@@ -97,7 +95,6 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         *,
         mini_batch_size: int | None = None,
         max_length: int | None = None,
-        rescale: bool = True,
         **kwargs: Any,
     ) -> None:
         check_mini_batch_size(mini_batch_size)
@@ -119,7 +116,6 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         self.model_accepts_loss_kwargs = False  # the loss is a mean over queries, not over tokens
         self.loss = SinkPropLoss("ndcg@10") if loss is None else loss
         self.mini_batch_size = mini_batch_size
-        self.rescale = rescale
 
     def compute_loss(
         self,
@@ -155,6 +151,5 @@ class ListTrainer(Trainer):  # type: ignore[misc]  # transformers is not checked
         ]
         scores = replayed_scores(lambda batch: model(**batch).logits, batches, model).float()
         check_scores(scores, offsets)
-        spread = rescaled(scores, offsets) if self.rescale else scores
-        loss = self.loss(spread, labels, offsets=offsets)
+        loss = self.loss(scores, labels, offsets=offsets)
         return (loss, {"logits": scores.detach()}) if return_outputs else loss
