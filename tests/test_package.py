@@ -134,8 +134,9 @@ def test_the_core_modules_are_found() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    if name.startswith("sinkprop.jax"):
-        front_end("jax", "sinkprop")
+    for prefix, package in (("sinkprop.jax", "jax"), ("sinkprop.rerank", "sentence_transformers")):
+        if name.startswith(prefix):
+            front_end(package, "sinkprop")
     module = importlib.import_module(name)
     failed, attempted = doctest.testmod(module, report=True)
     assert failed == 0

@@ -48,8 +48,11 @@ def score_lists(
 
     Examples
     --------
-    >>> scores, qid = score_lists(model, queries, docs)  # doctest: +SKIP
-    >>> calibration = RankCalibration.fit(scores, np.concatenate(labels), qid)  # doctest: +SKIP
+    >>> class SharedWords:  # in the place of a CrossEncoder
+    ...     def predict(self, pairs, **options):
+    ...         return torch.tensor([float(len(set(q.split()) & set(d.split()))) for q, d in pairs])
+    >>> score_lists(SharedWords(), ["red cat", "dog"], [["a cat", "a red cat"], ["a tax"]])
+    (array([1., 2., 0.]), array([0, 0, 1]))
     """
     return _scores(model, Lists.of([queries, docs], [[0.0] * len(texts) for texts in docs]), batch_size)
 

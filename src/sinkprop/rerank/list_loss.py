@@ -48,7 +48,8 @@ class SinkPropListLoss(nn.Module):  # type: ignore[misc]  # torch has no types h
 
     Examples
     --------
-    >>> from sentence_transformers import CrossEncoder  # doctest: +SKIP
+    >>> from sentence_transformers import CrossEncoder
+    >>> from sinkprop.rerank import SinkPropListLoss
     >>> model = CrossEncoder("microsoft/MiniLM-L12-H384-uncased", num_labels=1)  # doctest: +SKIP
     >>> loss = SinkPropListLoss(model, "ndcg@10", mini_batch_size=16)  # doctest: +SKIP
     >>> trainer = CrossEncoderTrainer(model=model, train_dataset=dataset, loss=loss)  # doctest: +SKIP
