@@ -34,7 +34,6 @@ NOT_RUN = {
     "docs/cluster.md": 1,
     "docs/compare.md": 2,
     "docs/neural.md": 1,
-    "docs/rerank.md": 1,
     "docs/results.md": 1,
 }
 # Pages whose blocks another test runs, with more to it.
