@@ -686,3 +686,15 @@ def test_memory_by_torch_is_that_of_each_query():
     assert sum(stored.values()) < 1.5 * sum(n**2 for n in sizes)
     want = sinkprop_loss(problem.scores, problem.labels, offsets=problem.offsets)
     assert_allclose(loss.item(), want.item(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_inverted_mask_is_named(backend):
+    labels = torch.tensor([[2.0, 0, 1], [1.0, 0, -1]])
+    with pytest.raises(ValueError, match=r"mask looks inverted: .* pass ~mask"):
+        sinkprop_loss(torch.zeros(2, 3), labels, mask=labels < 0, backend=backend)
+    labels[0, 1] = -1  # a wrong label, with a mask that is right
+    with pytest.raises(ValueError, match=r"document 1 of query 0 has -1.0. Mark padding"):
+        sinkprop_loss(
+            torch.zeros(2, 3), labels, mask=torch.tensor([[1, 1, 1], [1, 1, 0]]).bool(), backend=backend
+        )

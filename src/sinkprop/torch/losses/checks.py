@@ -46,11 +46,17 @@ def check_values(scores: Tensor, labels: Tensor, sample_weight: Tensor | None, l
 
 def check_labels(labels: Tensor, layout: Layout) -> None:
     fine = labels.isfinite() & (labels >= 0)
-    place = _first(fine if fine.ndim == len(layout.shape) else fine.all(dim=-1), layout)
+    fine = fine if fine.ndim == len(layout.shape) else fine.all(dim=-1)
+    place = _first(fine, layout)
     if place is not None:
+        hint = "Mark padding by `padding` or a mask."
+        if layout.mask is not None and bool((fine != layout.mask).all()):
+            hint = (
+                "mask looks inverted: it is True exactly where the labels mark padding. It must be True for a "
+                "document; pass ~mask."
+            )
         raise ValueError(
-            f"labels must be finite and not below 0; {_named(place)} has {labels[place].tolist()}. Mark "
-            "padding by `padding` or a mask."
+            f"labels must be finite and not below 0; {_named(place)} has {labels[place].tolist()}. {hint}"
         )
 
 
