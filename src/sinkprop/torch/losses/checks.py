@@ -52,8 +52,8 @@ def check_labels(labels: Tensor, layout: Layout) -> None:
         hint = "Mark padding by `padding` or a mask."
         if layout.mask is not None and bool((fine != layout.mask).all()):
             hint = (
-                "mask looks inverted: it is True exactly where the labels mark padding. It must be True for a "
-                "document; pass ~mask."
+                "mask looks inverted: it is True exactly where the labels mark padding. It must be True for "
+                "a document; pass ~mask."
             )
         raise ValueError(
             f"labels must be finite and not below 0; {_named(place)} has {labels[place].tolist()}. {hint}"
