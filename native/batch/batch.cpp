@@ -15,7 +15,7 @@ namespace {
 // use, `plan` names the method by which they process this query, `settings` are their settings, and `scratch` has
 // plan.scratch doubles.
 template <class Work>
-void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work) {
+void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work, std::size_t most = 0) {
     const Kernels& kernels = kernels_in_use();
     settings.method = method_in_use();
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
@@ -24,6 +24,71 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     each_arranged(batch, settings, n_threads, none, [&](std::size_t q, Query& query, Workspace& w) {
         const Plan plan = kernels.plan(query, settings);
         work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
+    }, most);
+}
+
+// The expected gain of all queries with at most `most` documents, side by side. The arguments are those of
+// expected_gain; ideal(gains, n) is what the gains of a query of n documents are divided by, or 0.
+template <class Ideals>
+void gain_side_by_side(const Batch& batch, Settings settings, std::size_t most, int n_threads, const Ideals& ideal,
+                       double factor, double* per_query, double* gradient) {
+    const Kernels& kernels = kernels_in_use();
+    const std::size_t W = kernels.lanes;
+    const auto none = [](std::size_t) { return 0.0; };
+    if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
+    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        const auto size = [&](std::size_t q) { return std::size_t(batch.offsets[q + 1] - batch.offsets[q]); };
+        std::vector<std::size_t>& order = w.beside;
+        order.clear();
+        for (std::size_t q = from; q < to; ++q)
+            if (is_beside(batch, q, most)) order.push_back(q);
+        // queries of about the same length stand side by side
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return size(a) != size(b) ? size(a) < size(b) : a < b;
+        });
+        std::size_t sizes[16], members[16];
+        for (std::size_t g = 0; g < order.size();) {
+            double* space = w.lists.doubles(5 * most * W + W);
+            double *scores = space, *gains = scores + most * W, *D = gains + most * W, *slopes = D + most * W,
+                   *values = slopes + most * W;
+            std::size_t *rows = reinterpret_cast<std::size_t*>(values + W), count = 0, n = 0;
+            for (; g < order.size() && count < W; ++g) {
+                const std::size_t q = order[g];
+                Query query = arrange(batch, settings, q, w, none);
+                const double best = ideal(query.gains, query.n);
+                if (best == 0 || query.n == 0) {
+                    per_query[q] = 0;
+                    for (std::size_t i = 0; i < query.n; ++i) gradient[query.rows[i]] = 0;
+                    continue;
+                }
+                for (std::size_t i = 0; i < query.n; ++i) {
+                    scores[i * W + count] = query.scores[i];
+                    gains[i * W + count] = query.gains[i] / best;
+                    D[i * W + count] = query.discount(0)[i];
+                    rows[i * W + count] = query.rows[i];
+                }
+                sizes[count] = n = query.n;
+                members[count++] = q;
+            }
+            if (!count) break;
+            for (std::size_t l = 0; l < W; ++l) {
+                if (l >= count) sizes[l] = 0;
+                const std::size_t from_l = l < count ? l : 0;
+                for (std::size_t i = sizes[l]; i < n; ++i) {
+                    const std::size_t last = i < sizes[from_l] ? i : sizes[from_l] - 1;
+                    scores[i * W + l] = scores[last * W + from_l];
+                    gains[i * W + l] = D[i * W + l] = 0;
+                }
+            }
+            kernels.lists_gain({n, sizes, scores, gains, D}, settings, factor,
+                               w.scratch.doubles(kernels.lists_scratch(n, settings)), values, slopes);
+            for (std::size_t l = 0; l < count; ++l) {
+                per_query[members[l]] = values[l];
+                for (std::size_t i = 0; i < sizes[l]; ++i) gradient[rows[i * W + l]] = slopes[i * W + l];
+            }
+        }
+        w.shrink();
     });
 }
 
@@ -69,6 +134,14 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
     const std::size_t width = settings.width();
+    Settings automatic = settings;
+    automatic.method = method_in_use();
+    const std::size_t most = batch.n_terms ? 0 : kernels_in_use().longest_list(automatic);
+    if (most) {
+        const auto of_gains = [&](const double* gains, std::size_t n) { return normalize ? ideal(gains, n) : 1.0; };
+        gain_side_by_side(batch, automatic, most, n_threads, of_gains, factor, per_query, gradient);
+        if (longest(batch) <= most) return;
+    }
     each_query(
         batch, settings, n_threads,
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
@@ -84,7 +157,8 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             } else {
                 per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
             }
-        });
+        },
+        most);
 }
 
 void project(const Batch& batch, const Settings& settings, int n_threads, double* out, double* residual) {

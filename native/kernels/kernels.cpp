@@ -13,6 +13,7 @@
 #include "row_sums.hpp"
 #include "shared_scale.hpp"
 #include "shared_sums.hpp"
+#include "side_by_side.hpp"
 #include "terms.hpp"
 #include "ties.hpp"
 
@@ -93,7 +94,7 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
     if (C > 1) {
         A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { classes[slot] = query.classes[i]; });
     }
-    const double value = expected_gain(A, {g, D, classes, C}, normalization(s, query.residual), scratch, slope);
+    const double value = expected_gain(A, {g, D, classes, C}, normalization(s, query.residual), scratch, slope)[0];
     write_gradient(A, query, factor, slope, gradient);
     return value;
 }
@@ -377,6 +378,41 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
     with_operator(query, s, p, space, [&](const auto& A, double* rest) { smoothed_project(A, query, s, rest, out); });
 }
 
+// Numbers of documents up to which queries are processed side by side
+constexpr std::size_t longest_laplace_list = 32, longest_gaussian_list = 24;
+
+std::size_t longest_list(const Settings& s) {
+    if (s.method != Method::automatic || !s.smoothed() || s.tol > 0) return 0;
+    return s.relaxation == Relaxation::laplace ? longest_laplace_list : longest_gaussian_list;
+}
+
+template <class Operator>
+void lists_gain_by(const Operator& A, const Lists& lists, const Settings& s, double factor, double* space,
+                   double* values, double* slopes) {
+    const std::size_t N = A.size;
+    expected_gain(A, {lists.gains, lists.D, nullptr, 1}, normalization(s, nullptr), space, slopes).store(values);
+    const Lanes scale = Lanes::all(factor / A.unit);
+    for (std::size_t i = 0; i < N; i += W) (scale * load(slopes, i)).store(slopes + i);
+}
+
+std::size_t lists_scratch(std::size_t n, const Settings& s) {
+    const int T = s.half_steps;
+    const std::size_t own =
+        s.relaxation == Relaxation::laplace ? LaplaceLists::scratch(n, T) : GaussianLists::scratch(n, T);
+    return own + expected_gain_scratch(n * W, T, 1);
+}
+
+void lists_gain(const Lists& lists, const Settings& s, double factor, double* space, double* values, double* slopes) {
+    const int T = s.half_steps;
+    const std::size_t n = lists.n;
+    if (s.relaxation == Relaxation::laplace)
+        lists_gain_by(LaplaceLists(lists, s.sigma, T, space), lists, s, factor, space + LaplaceLists::scratch(n, T),
+                      values, slopes);
+    else
+        lists_gain_by(GaussianLists(lists, s.sigma, T, space), lists, s, factor, space + GaussianLists::scratch(n, T),
+                      values, slopes);
+}
+
 // Number of doubles that tied_gain_by needs in `space`: the arrays of the operator, the gains and discounts of each
 // class, the derivatives of the ties, and the scratch of expected_gain
 template <class Sums>
@@ -398,7 +434,7 @@ double tied_gain_by(const Sums& sums, const Ties& ties, const Settings& s, doubl
             g[c * N + slot] = ties.gains[c * n + i];
             D[c * N + slot] = ties.D[c * n + i];
         });
-    const double value = expected_gain(A, {g, D, nullptr, C}, normalization(s, ties.residual), slope + N, slope);
+    const double value = expected_gain(A, {g, D, nullptr, C}, normalization(s, ties.residual), slope + N, slope)[0];
     factor /= A.unit;
     A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
         total[i] += factor * slope[slot];
@@ -468,6 +504,10 @@ extern const Kernels kernels;
 const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          plan,
                          expected_gain_of_query,
+                         W,
+                         longest_list,
+                         lists_gain,
+                         lists_scratch,
                          tied_gain,
                          tied_scratch,
                          tied_terms,

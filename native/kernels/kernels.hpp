@@ -110,6 +110,15 @@ struct Ties {
     double* residual;  // as in Query
 };
 
+// Short queries that are processed side by side, one in each lane (side_by_side.hpp)
+struct Lists {
+    std::size_t n;             // number of documents of the longest one
+    const std::size_t* sizes;  // (lanes,) number of documents of each; 0 for a lane that is not used
+    const double* scores;      // (n, lanes) scores in decreasing order, followed by repetitions of the last one
+    const double* gains;       // (n, lanes) gains divided by the ideal gain, followed by zeros
+    const double* D;           // (n, lanes) weights of the ranks, followed by zeros
+};
+
 // The method that is used for a query, and the size of the scratch memory that the method needs
 struct Plan {
     Method method;
@@ -134,6 +143,13 @@ struct Kernels {
     // shape is (rows, width).
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
+    std::size_t lanes;  // number of queries that are processed side by side
+    // Number of documents up to which a query with one class of documents is processed beside others; 0 for none
+    std::size_t (*longest_list)(const Settings&);
+    // Writes the expected gain of each query to values (lanes,), and `factor` times the gradients with respect to the
+    // sorted scores to slopes (n, lanes). The scratch has lists_scratch() doubles.
+    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
+    std::size_t (*lists_scratch)(std::size_t n, const Settings&);
     // Returns the expected gain under the Laplace kernel. Its derivative with respect to the score of a document is a
     // linear function of the document's gain. Adds `factor` times the sum of the derivatives of each tie's documents to
     // total (n,), and `factor` times the slope of the linear function to own (n_classes, n). The scratch has

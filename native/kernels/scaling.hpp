@@ -80,6 +80,21 @@ SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
 template <class Operator>
 constexpr bool has_ties = false;
 
+// Whether the vectors of an operator hold W queries side by side, one in each lane (see side_by_side.hpp). Otherwise
+// they hold W documents of one query.
+template <class Operator>
+constexpr bool side_by_side = false;
+
+// The sum of a vector's elements over the documents of each query, in every lane that belongs to the query. `sums` has
+// the sum over the registers of the vector.
+template <class Operator>
+SINKPROP_INLINE Lanes whole(const Operator&, Lanes sums) {
+    if constexpr (side_by_side<Operator>)
+        return sums;
+    else
+        return Lanes::all(sum(sums));
+}
+
 // The expected gain sum_jk g_j D[c_j, k] Pi_jk. Document j has the gain g_j and the class c_j, D[c, k] is the discount
 // of rank k for class c, and Pi_jk is the probability that document j has rank k. Often there is only one class. The
 // arrays are sorted and padded like the vectors that the operator (the matrix A, see above) multiplies.
@@ -94,15 +109,15 @@ struct GainView {
     std::size_t n_classes;
 };
 
-// Writes x * y, elementwise, to out (N,), and returns the sum of its elements
-SINKPROP_INLINE double multiply(const double* x, const double* y, std::size_t N, double* out) {
+// Writes x * y, elementwise, to out (N,), and returns the sum of its registers
+SINKPROP_INLINE Lanes multiply(const double* x, const double* y, std::size_t N, double* out) {
     Lanes total = Lanes::all(0);
     for (std::size_t i = 0; i < N; i += W) {
         const Lanes product = load(x, i) * load(y, i);
         product.store(out + i);
         total = total + product;
     }
-    return sum(total);
+    return total;
 }
 
 // A normalization of A + epsilon: T half iterations or, if `tol` is above 0, the limit. Then T is limit_half_steps, no
@@ -134,7 +149,7 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
     if (T) A.prepare(q);
     for (int t = 0; t < T; ++t) {
         double* next = q + (t + 1) * N;
-        const Lanes shift = Lanes::all(epsilon * sum(total));
+        const Lanes shift = Lanes::all(epsilon) * whole(A, total);
         total = Lanes::all(0);
         A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
             const Lanes r = mask / (k + shift);
@@ -175,14 +190,14 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
 
-// Returns the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
+// Returns, in every lane of a query, the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
 // z = (A + epsilon) x, x = v * d, and u and v are the last two scaling vectors (see Factors). Also adds g * z to u_bar,
 // the derivative of the gain with respect to u. This belongs to the reverse pass, but z is not stored until then.
 template <class Operator>
-SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
+SINKPROP_INLINE Lanes gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                             const Factors& pi, const Adjoints& a) {
     Lanes f = Lanes::all(0);
-    const Lanes shift = Lanes::all(epsilon * multiply(pi.v, d, A.size, a.x));
+    const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(pi.v, d, A.size, a.x));
     A.prepare(a.x);
     A.apply(a.x, T, nullptr, [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA {
         const Lanes z = k + shift, gi = load(g, i);
@@ -190,7 +205,7 @@ SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, c
         fma(gi, z, load(a.u_bar, i)).store(a.u_bar + i);
         if constexpr (has_ties<Operator>) A.note(c, i, z, load(pi.u, i), load(pi.v, i));
     });
-    return sum(f);
+    return whole(A, f);
 }
 
 // The reverse pass of `gain`, which computed z = (A + epsilon) x with x = v * d. Computes the derivatives of the gain
@@ -200,7 +215,7 @@ SINKPROP_INLINE double gain(const Operator& A, std::size_t c, const double* g, c
 template <class Operator>
 SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
                               const Factors& pi, const Adjoints& a, double* SINKPROP_RESTRICT gradient) {
-    const Lanes shift = Lanes::all(epsilon * multiply(g, pi.u, A.size, a.z_bar));
+    const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(g, pi.u, A.size, a.z_bar));
     A.prepare(a.z_bar);
     A.apply_rev(a.z_bar, T, nullptr, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double*) SINKPROP_LAMBDA {
         fma(load(d, i), k + shift, load(a.v_bar, i)).store(a.v_bar + i);
@@ -239,7 +254,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     A.prepare(p);
     for (int t = T - 1; t > 0; --t) {
         const double* qt = q + t * N;
-        const Lanes shift = Lanes::all(epsilon * sum(total));
+        const Lanes shift = Lanes::all(epsilon) * whole(A, total);
         const bool direct = t == T - 1;
         total = Lanes::all(0);
         A.apply_rev(p, t - 1, p_next, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
@@ -269,24 +284,27 @@ template <class Operator>
 void normalize_rev(const Operator& A, const Normalization& z, const double* q, const Adjoints& a,
                    double* SINKPROP_RESTRICT gradient);
 
-// Returns the expected gain, and writes its gradient with respect to the sorted scores, times the operator's unit, to
+// Returns the expected gain of each query, in every lane that belongs to it, and writes its gradient with respect to the sorted scores, times the operator's unit, to
 // `gradient`.
 //
 // The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
 // adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
 // p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
 template <class Operator>
-inline double expected_gain(const Operator& A, const GainView& view, const Normalization& normalization,
+inline Lanes expected_gain(const Operator& A, const GainView& view, const Normalization& normalization,
                             double* scratch, double* SINKPROP_RESTRICT gradient) {
     const std::size_t N = A.size;
     const int T = normalization.T;
     const double epsilon = normalization.epsilon;
     double* q = scratch;
     const Adjoints a(q + (T + 1) * N, N);
-    normalize(A, normalization, q);
+    if constexpr (side_by_side<Operator>)
+        scale(A, T, epsilon, q);
+    else
+        normalize(A, normalization, q);
     const Factors pi(q, T, N);
     for (std::size_t i = 0; i < 2 * N; i += W) Lanes::all(0).store(a.u_bar + i);
-    double value = 0;
+    Lanes value = Lanes::all(0);
     for (std::size_t c = 0; c < view.n_classes; ++c) {
         const double *d = view.D + c * N, *g = view.g;
         if constexpr (has_ties<Operator>) {
@@ -295,10 +313,13 @@ inline double expected_gain(const Operator& A, const GainView& view, const Norma
             for (std::size_t i = 0; i < N; ++i) a.g_class[i] = view.classes[i] == std::int32_t(c) ? view.g[i] : 0;
             g = a.g_class;
         }
-        value += gain(A, c, g, d, T, epsilon, pi, a);
+        value = value + gain(A, c, g, d, T, epsilon, pi, a);
         gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
     }
-    normalize_rev(A, normalization, q, a, gradient);
+    if constexpr (!side_by_side<Operator>)
+        normalize_rev(A, normalization, q, a, gradient);
+    else if (T)
+        scale_rev(A, T, epsilon, q, a, gradient);
     return value;
 }
 
@@ -308,7 +329,7 @@ template <class Operator>
 inline void project(const Operator& A, const double* x, int T, double epsilon, const double* q, double* y,
                     double* out) {
     const Factors pi(q, T, A.size);
-    const Lanes shift = Lanes::all(epsilon * multiply(pi.v, x, A.size, y));
+    const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(pi.v, x, A.size, y));
     A.prepare(y);
     A.apply(y, T, nullptr,
             [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA { (load(pi.u, i) * (k + shift)).store(out + i); });

@@ -198,7 +198,7 @@ inline double terms_gain(const Operator& A, const Query& query, const std::size_
         for (std::size_t c = 0; c < term.products(); ++c, ++m) {
             double *b = known + m * N, *x = left + m * N, *y = product + m * N;
             to_elements(A, first, term.of_rows() ? term.discount(0) : query.gains + (term.first + c) * n, b);
-            const Lanes shift = Lanes::all(epsilon * multiply(inner, b, N, x));
+            const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(inner, b, N, x));
             A.prepare(x);
             A.apply(x, T + int(m), nullptr,
                     [&](std::size_t i, Lanes k, Lanes) SINKPROP_LAMBDA { (k + shift).store(y + i); });
@@ -225,7 +225,7 @@ inline double terms_gain(const Operator& A, const Query& query, const std::size_
             double *bar = a.z_bar, *right = a.x;
             to_elements(A, first, S_bar + m * n, bar);
             if constexpr (has_ties<Operator>) to_spreads(A, first, rows ? term.discount(0) : S_bar + m * n, spreads);
-            const Lanes shift = Lanes::all(epsilon * multiply(outer, bar, N, right));
+            const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(outer, bar, N, right));
             A.prepare(right);
             A.apply_rev(right, T + int(m), nullptr,
                         [&](std::size_t i, Lanes k, Lanes dk, Lanes dx, double*) SINKPROP_LAMBDA {
