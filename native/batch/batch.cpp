@@ -140,7 +140,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     if (most) {
         const auto of_gains = [&](const double* gains, std::size_t n) { return normalize ? ideal(gains, n) : 1.0; };
         gain_side_by_side(batch, automatic, most, n_threads, of_gains, factor, per_query, gradient);
-        if (longest(batch) <= most) return;
+        if (longest(batch) <= most && batch.n_classes == 1) return;
     }
     each_query(
         batch, settings, n_threads,
