@@ -1,6 +1,7 @@
 #include "batch.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "dispatch.hpp"
 #include "ideal.hpp"
@@ -27,65 +28,57 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     }, most);
 }
 
-// The expected gain of all queries with at most `most` documents, side by side. The arguments are those of
-// expected_gain; ideal(gains, n) is what the gains of a query of n documents are divided by, or 0.
-template <class Ideals>
-void gain_side_by_side(const Batch& batch, Settings settings, std::size_t most, int n_threads, const Ideals& ideal,
+// The expected gain of all queries with at most `most` documents, side by side; the arguments are those of
+// expected_gain
+void gain_side_by_side(const Batch& batch, const Settings& settings, std::size_t most, int n_threads, bool normalize,
                        double factor, double* per_query, double* gradient) {
     const Kernels& kernels = kernels_in_use();
     const std::size_t W = kernels.lanes;
-    const auto none = [](std::size_t) { return 0.0; };
     if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
     in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         const auto size = [&](std::size_t q) { return std::size_t(batch.offsets[q + 1] - batch.offsets[q]); };
         std::vector<std::size_t>& order = w.beside;
         order.clear();
-        for (std::size_t q = from; q < to; ++q)
-            if (is_beside(batch, q, most)) order.push_back(q);
+        for (std::size_t q = from; q < to; ++q) {
+            if (!is_beside(batch, q, most)) continue;
+            if (size(q))
+                order.push_back(q);
+            else
+                per_query[q] = 0;
+        }
         // queries of about the same length stand side by side
-        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            return size(a) != size(b) ? size(a) < size(b) : a < b;
-        });
-        std::size_t sizes[16], members[16];
-        for (std::size_t g = 0; g < order.size();) {
-            double* space = w.lists.doubles(5 * most * W + W);
-            double *scores = space, *gains = scores + most * W, *D = gains + most * W, *slopes = D + most * W,
-                   *values = slopes + most * W;
-            std::size_t *rows = reinterpret_cast<std::size_t*>(values + W), count = 0, n = 0;
-            for (; g < order.size() && count < W; ++g) {
-                const std::size_t q = order[g];
-                Query query = arrange(batch, settings, q, w, none);
-                const double best = ideal(query.gains, query.n);
-                if (best == 0 || query.n == 0) {
-                    per_query[q] = 0;
-                    for (std::size_t i = 0; i < query.n; ++i) gradient[query.rows[i]] = 0;
-                    continue;
-                }
-                for (std::size_t i = 0; i < query.n; ++i) {
-                    scores[i * W + count] = query.scores[i];
-                    gains[i * W + count] = query.gains[i] / best;
-                    D[i * W + count] = query.discount(0)[i];
-                    rows[i * W + count] = query.rows[i];
-                }
-                sizes[count] = n = query.n;
-                members[count++] = q;
-            }
-            if (!count) break;
+        const auto shorter = [&](std::size_t a, std::size_t b) { return size(a) < size(b); };
+        if (!std::is_sorted(order.begin(), order.end(), shorter)) std::stable_sort(order.begin(), order.end(), shorter);
+        double* space = w.lists.doubles((4 * most + 1) * W);
+        double *scores = space, *gains = scores + most * W, *places = gains + most * W, *slopes = places + most * W,
+               *values = slopes + most * W;
+        std::vector<std::size_t> sizes(W);
+        std::vector<const double*> D(W);
+        for (std::size_t g = 0; g < order.size(); g += W) {
+            const std::size_t count = std::min(W, order.size() - g), n = size(order[g + count - 1]);
             for (std::size_t l = 0; l < W; ++l) {
-                if (l >= count) sizes[l] = 0;
-                const std::size_t from_l = l < count ? l : 0;
-                for (std::size_t i = sizes[l]; i < n; ++i) {
-                    const std::size_t last = i < sizes[from_l] ? i : sizes[from_l] - 1;
-                    scores[i * W + l] = scores[last * W + from_l];
-                    gains[i * W + l] = D[i * W + l] = 0;
+                // a lane without a query repeats the last one
+                const std::size_t q = order[g + std::min(l, count - 1)];
+                sizes[l] = size(q);
+                D[l] = batch.D + (batch.classes ? batch.classes[batch.row(q, 0)] * batch.stride : 0);
+                bool numbers = true;
+                for (std::size_t i = 0; i < sizes[l]; ++i) {
+                    const std::size_t row = batch.row(q, i);
+                    const double score = batch.scores[row];
+                    numbers &= score == score;
+                    scores[i * W + l] = score;
+                    gains[i * W + l] = batch.exponential ? exponential_gain(batch.gains[row]) : batch.gains[row];
                 }
+                if (!numbers) throw std::invalid_argument("scores must not be NaN");
             }
-            kernels.lists_gain({n, sizes, scores, gains, D}, settings, factor,
-                               w.scratch.doubles(kernels.lists_scratch(n, settings)), values, slopes);
+            kernels.lists_gain({n, sizes.data(), scores, gains, D.data(), normalize}, settings, factor,
+                               w.scratch.doubles(kernels.lists_scratch(n, settings)), values, places, slopes);
             for (std::size_t l = 0; l < count; ++l) {
-                per_query[members[l]] = values[l];
-                for (std::size_t i = 0; i < sizes[l]; ++i) gradient[rows[i * W + l]] = slopes[i * W + l];
+                const std::size_t q = order[g + l];
+                per_query[q] = values[l];
+                for (std::size_t i = 0; i < sizes[l]; ++i)
+                    gradient[batch.row(q, std::size_t(places[i * W + l]))] = slopes[i * W + l];
             }
         }
         w.shrink();
@@ -138,8 +131,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     automatic.method = method_in_use();
     const std::size_t most = batch.n_terms ? 0 : kernels_in_use().longest_list(automatic);
     if (most) {
-        const auto of_gains = [&](const double* gains, std::size_t n) { return normalize ? ideal(gains, n) : 1.0; };
-        gain_side_by_side(batch, automatic, most, n_threads, of_gains, factor, per_query, gradient);
+        gain_side_by_side(batch, automatic, most, n_threads, normalize, factor, per_query, gradient);
         if (longest(batch) <= most && batch.n_classes == 1) return;
     }
     each_query(

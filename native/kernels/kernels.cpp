@@ -387,30 +387,32 @@ std::size_t longest_list(const Settings& s) {
 }
 
 template <class Operator>
-void lists_gain_by(const Operator& A, const Lists& lists, const Settings& s, double factor, double* space,
+void lists_gain_by(const Operator& A, const SortedLists& lists, const Settings& s, double factor, double* space,
                    double* values, double* slopes) {
-    const std::size_t N = A.size;
     expected_gain(A, {lists.gains, lists.D, nullptr, 1}, normalization(s, nullptr), space, slopes).store(values);
     const Lanes scale = Lanes::all(factor / A.unit);
-    for (std::size_t i = 0; i < N; i += W) (scale * load(slopes, i)).store(slopes + i);
+    // adding 0 turns -0 into 0
+    for (std::size_t i = 0; i < A.size; i += W) (scale * load(slopes, i) + Lanes::all(0)).store(slopes + i);
 }
 
 std::size_t lists_scratch(std::size_t n, const Settings& s) {
     const int T = s.half_steps;
     const std::size_t own =
         s.relaxation == Relaxation::laplace ? LaplaceLists::scratch(n, T) : GaussianLists::scratch(n, T);
-    return own + expected_gain_scratch(n * W, T, 1);
+    return SortedLists::scratch(n) + own + expected_gain_scratch(n * W, T, 1);
 }
 
-void lists_gain(const Lists& lists, const Settings& s, double factor, double* space, double* values, double* slopes) {
+void lists_gain(const Lists& lists, const Settings& s, double factor, double* space, double* values, double* places,
+                double* slopes) {
+    const SortedLists sorted(lists, space, places);
+    space += SortedLists::scratch(lists.n);
     const int T = s.half_steps;
-    const std::size_t n = lists.n;
     if (s.relaxation == Relaxation::laplace)
-        lists_gain_by(LaplaceLists(lists, s.sigma, T, space), lists, s, factor, space + LaplaceLists::scratch(n, T),
-                      values, slopes);
+        lists_gain_by(LaplaceLists(sorted, s.sigma, T, space), sorted, s, factor,
+                      space + LaplaceLists::scratch(lists.n, T), values, slopes);
     else
-        lists_gain_by(GaussianLists(lists, s.sigma, T, space), lists, s, factor, space + GaussianLists::scratch(n, T),
-                      values, slopes);
+        lists_gain_by(GaussianLists(sorted, s.sigma, T, space), sorted, s, factor,
+                      space + GaussianLists::scratch(lists.n, T), values, slopes);
 }
 
 // Number of doubles that tied_gain_by needs in `space`: the arrays of the operator, the gains and discounts of each

@@ -110,13 +110,15 @@ struct Ties {
     double* residual;  // as in Query
 };
 
-// Short queries that are processed side by side, one in each lane (side_by_side.hpp)
+// Short queries that are processed side by side, one in each lane (side_by_side.hpp), with all documents of one class
 struct Lists {
     std::size_t n;             // number of documents of the longest one
-    const std::size_t* sizes;  // (lanes,) number of documents of each; 0 for a lane that is not used
-    const double* scores;      // (n, lanes) scores in decreasing order, followed by repetitions of the last one
-    const double* gains;       // (n, lanes) gains divided by the ideal gain, followed by zeros
-    const double* D;           // (n, lanes) weights of the ranks, followed by zeros
+    const std::size_t* sizes;  // (lanes,) number of documents of each, at least 1
+    // (n, lanes) scores, and gains that are not yet divided by the ideal gain, in the order of the caller's documents.
+    // Elements behind a query's documents are not read.
+    const double *scores, *gains;
+    const double* const* D;  // (lanes,) pointers to the (n,) weights of the ranks of each query
+    bool normalize;          // whether gains are divided by the ideal gain
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs
@@ -146,9 +148,11 @@ struct Kernels {
     std::size_t lanes;  // number of queries that are processed side by side
     // Number of documents up to which a query with one class of documents is processed beside others; 0 for none
     std::size_t (*longest_list)(const Settings&);
-    // Writes the expected gain of each query to values (lanes,), and `factor` times the gradients with respect to the
-    // sorted scores to slopes (n, lanes). The scratch has lists_scratch() doubles.
-    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
+    // Writes the expected gain of each query to values (lanes,), the places of its documents in decreasing order of
+    // scores to places (n, lanes), and `factor` times the derivatives with respect to their scores, in the same order,
+    // to slopes (n, lanes). The scratch has lists_scratch() doubles.
+    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* places,
+                       double* slopes);
     std::size_t (*lists_scratch)(std::size_t n, const Settings&);
     // Returns the expected gain under the Laplace kernel. Its derivative with respect to the score of a document is a
     // linear function of the document's gain. Adds `factor` times the sum of the derivatives of each tie's documents to

@@ -84,6 +84,8 @@ struct Vec {
     }
     // a where x < y, else b
     static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) { return {x.v < y.v ? a.v : b.v}; }
+    // a where x equals y, else b
+    static SINKPROP_INLINE Vec where_equal(Vec x, Vec y, Vec a, Vec b) { return {x.v == y.v ? a.v : b.v}; }
     // a where bit number `bit` of k is 1, else b. k is a whole number, given as magic = k + round_magic, whose low bits
     // are k.
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
@@ -137,6 +139,10 @@ struct Vec {
     }
     static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) {
         for (int i = 0; i < W; ++i) a.v[i] = x.v[i] < y.v[i] ? a.v[i] : b.v[i];
+        return a;
+    }
+    static SINKPROP_INLINE Vec where_equal(Vec x, Vec y, Vec a, Vec b) {
+        for (int i = 0; i < W; ++i) a.v[i] = x.v[i] == y.v[i] ? a.v[i] : b.v[i];
         return a;
     }
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
