@@ -1,0 +1,1 @@
+"""Scores of saved models with NumPy alone."""
