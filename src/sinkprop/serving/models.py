@@ -48,7 +48,7 @@ TREES = ("BoostedRanker", "LightGBMRanker", "XGBoostRanker", "CatBoostRanker")
 
 @dataclass(frozen=True, eq=False)
 class Workings:
-    """How the outputs of a model become a score, a ranking and uncalibrated rank probabilities.
+    """Rules by which the outputs of a model become a score, a ranking and uncalibrated rank probabilities.
 
     relaxation  Relaxation of the fit; None if it had none.
     settings    Settings "n_iter" and "epsilon" of its Sinkhorn normalization.

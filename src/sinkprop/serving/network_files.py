@@ -21,10 +21,12 @@ import json
 import os
 from dataclasses import dataclass
 from math import prod
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from sinkprop.common.atomic import StrPath
 from sinkprop.model_files import NETWORK_OPENING, Model, ModelFileError, is_network, parse_model
+
+if TYPE_CHECKING:
+    from sinkprop.common.atomic import StrPath
 
 __all__ = ["DIGEST", "FORMAT_VERSION", "MAX_HEADER", "Block", "parse_network", "read_blocks"]
 

@@ -282,7 +282,8 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def _gelu(x: Floats) -> Floats:
-    return x * 0.5 * (1 + _erf(x * math.sqrt(0.5)).astype(np.float64))
+    found: Floats = x * 0.5 * (1 + np.asarray(_erf(x * math.sqrt(0.5)), dtype=np.float64))
+    return found
 
 
 def _silu(x: Floats) -> Floats:

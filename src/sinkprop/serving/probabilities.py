@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.queries import Groups, Ids
-from sinkprop.objective.rank_distribution import doubly_stochastic, expected_ranks, top_k_probability
-from sinkprop.objective.relaxations import SmoothedIndicator
 
 if TYPE_CHECKING:
     from sinkprop.calibration import RankCalibration
@@ -141,6 +139,8 @@ class Probabilities:
         calibration = self._calibration_for("expected_rank", calibrated and sigma is None)
         rows = self._prepared(X, groups)
         if calibration is None:
+            from sinkprop.objective.rank_distribution import expected_ranks
+
             theta, setting = self._uncalibrated(rows, groups, sigma)
             return expected_ranks(theta, groups.codes, **setting)
         return calibration.expected_rank(self._score_rows(rows, groups), groups.codes)
@@ -182,6 +182,8 @@ class Probabilities:
         calibration = self._calibration_for("top_k_probability", calibrated and sigma is None)
         rows = self._prepared(X, groups)
         if calibration is None:
+            from sinkprop.objective.rank_distribution import top_k_probability
+
             theta, setting = self._uncalibrated(rows, groups, sigma)
             return top_k_probability(theta, k, groups.codes, **setting)
         return calibration.top_k_probability(self._score_rows(rows, groups), k, groups.codes)
@@ -360,6 +362,8 @@ class Probabilities:
         self, X: NDArray[Any], groups: Groups, ranks: ArrayLike | None, sigma: float | None
     ) -> Floats:
         """Rank probabilities, without calibration, of rows X of one query, which `_prepared` returned."""
+        from sinkprop.objective.rank_distribution import doubly_stochastic
+
         theta, setting = self._uncalibrated(X, groups, sigma)
         return doubly_stochastic(theta, ranks=ranks, **setting)
 
@@ -367,6 +371,8 @@ class Probabilities:
         self, X: NDArray[Any], groups: Groups, sigma: float | None
     ) -> tuple[Floats, dict[str, Any]]:
         """Return outputs for rows X, and settings for rank probabilities without calibration."""
+        from sinkprop.objective.relaxations import SmoothedIndicator
+
         relaxation, settings = self._relaxed()
         if relaxation is None:
             from sinkprop.calibration.widths import typical_spread

@@ -87,7 +87,7 @@ class Scorer(Probabilities):
         return {str(names[i]): tuple(v) for i, v in self._features.categories.values.items()}
 
     @cached_property
-    def calibration_(self) -> RankCalibration | None:  # type: ignore[override]
+    def calibration_(self) -> RankCalibration | None:
         """Calibration of the scores; None if the ranker had none."""
         if self._saved_calibration is None:
             return None
