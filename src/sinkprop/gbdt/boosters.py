@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sinkprop.common.forks import guard_forked_process, guarded_import
-from sinkprop.gbdt.tree_text import check_model_text
+from sinkprop.serving.tree_files.lightgbm_text import check_model_text
 
 __all__ = [
     "as_booster",

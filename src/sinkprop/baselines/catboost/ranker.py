@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.baselines.catboost.oblivious import Trees, booster_of, checked_trees, text_of, trees_of
+from sinkprop.baselines.catboost.oblivious import booster_of, trees_of
 from sinkprop.baselines.trees import TreeRanker, grid, one_or_more, positive, several
 from sinkprop.common.arguments import one_of, whole
 from sinkprop.common.forks import guard_forked_process, guarded_import
@@ -25,6 +25,7 @@ from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.growing.validation import counting
 from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
+from sinkprop.serving.tree_files.catboost_trees import Trees, checked_trees, text_of
 
 __all__ = ["CatBoostRanker"]
 

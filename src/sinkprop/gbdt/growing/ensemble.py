@@ -14,7 +14,7 @@ from sinkprop.gbdt.boosters import booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset
 from sinkprop.gbdt.growing.loop import EVERY, Boosting, BoostingFit, Function, GrownModel, Value
 from sinkprop.gbdt.growing.validation import Validation
-from sinkprop.gbdt.tree_text import mean_of_models
+from sinkprop.serving.tree_files.lightgbm_text import mean_of_models
 
 __all__ = ["grow_together", "queries_left_out", "query_parts"]
 
