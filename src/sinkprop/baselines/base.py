@@ -22,10 +22,11 @@ from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
 from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
-from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.linear.problem import LinearProblem
 from sinkprop.linear.products import products
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["LinearBaseline", "TunedRanker"]
 

@@ -18,22 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-import sinkprop
 from sinkprop.calibration import RankCalibration
 from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_label_columns, as_query_weight
-from sinkprop.data.feature_scaling import Scaling, check_kind
 from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
-from sinkprop.data.queries import Groups, Queries
+from sinkprop.data.queries import Groups, Ids, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.calibrated import CalibratedRanker
 from sinkprop.estimator.click_inputs import taking_clicks
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import answering, refuse
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
-from sinkprop.model_files import ModelFileError, read_model, saved_floats, saved_names, write_model
+from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.serving.records import INVALID, SavedInputs, unreadable
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -441,30 +439,20 @@ class BaseRanker(CalibratedRanker):
                 names = sorted(OF_THE_RUN.intersection(state["parameters"]))
                 raise ValueError(f"a model file must not set {', '.join(names)}")
             ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
-            counts = [state[name] for name in ("n_features", "n_rows", "n_queries")]
-            if not all(type(count) is int and count > 0 for count in counts):
-                raise ValueError("n_features, n_rows and n_queries must be whole numbers above 0")
-            ranker.n_features_in_, ranker.n_rows_, ranker.n_queries_ = counts
-            n_features = ranker.n_features_in_
-            if state["feature_names"] is not None:
-                names = saved_names("feature_names", state["feature_names"], n_features)
-                ranker.feature_names_in_ = np.array(names, dtype=object)
-            if "missing" in state:
-                ranker.missing_ = MissingValues.from_record(state["missing"], n_features)
-            scaling, shape = state["normalization"], (ranker._n_columns,)
-            check_kind(scaling["kind"])
-            shift, factor = (saved_floats(name, scaling[name], shape) for name in ("shift", "factor"))
-            ranker.scaling_ = Scaling(scaling["kind"], shift, factor)
+            inputs = SavedInputs.of(state)
+            ranker.n_features_in_, ranker.n_rows_ = inputs.n_features, state["n_rows"]
+            ranker.n_queries_, ranker.scaling_ = state["n_queries"], inputs.scaling
+            if inputs.feature_names is not None:
+                ranker.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+            if inputs.missing is not None:
+                ranker.missing_ = inputs.missing
             if "calibration" in state:
                 ranker._calibration = RankCalibration.from_record(state["calibration"])
             if "clicks" in state:
                 ranker.clicks_ = dict(state["clicks"])
             ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
-                f"{sinkprop.__version__} can read ({type(error).__name__}: {' '.join(str(error).split())})."
-            ) from None
+        except INVALID as error:
+            raise ModelFileError(unreadable(os.fspath(path), cls.__name__, error)) from None
         return ranker
 
     @property

@@ -16,11 +16,11 @@ from sinkprop.common.progress import Notify, progress_line
 from sinkprop.data.categories import Categories
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
+from sinkprop.data.queries import Ids
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import OF_THE_RUN
 from sinkprop.estimator.cluster_parameter import cloned
 from sinkprop.estimator.external_queries import as_stored, no_arrays
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.gbdt.boosters import as_booster, booster_names, booster_of
 from sinkprop.gbdt.derivatives import GAIN, TreeLoss

@@ -33,7 +33,6 @@ from sinkprop.estimator.external_queries import no_arrays
 from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.selection import as_selection, selection_from, selection_record
 from sinkprop.linear.inputs import Sources
-from sinkprop.linear.problem import linear_scores
 from sinkprop.linear.recipe import Finished, Recipe, ResumeError, train
 from sinkprop.linear.records import Annealing, FitResult, Stage
 from sinkprop.linear.tasks import LargestLabels
@@ -51,6 +50,7 @@ from sinkprop.objective.relaxations import (
     relaxation_record,
     score_weights,
 )
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["PATH", "PENALTIES", "AnnealedRanker", "least_squares_of"]
 

@@ -17,12 +17,12 @@ from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
-from sinkprop.data.queries import Groups
+from sinkprop.data.feature_scaling import transformed
+from sinkprop.data.queries import Groups, Ids
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.base import OF_THE_RUN, BaseRanker
 from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.estimator.fit_record import timeless
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.model_files import START, ModelFileError
 from sinkprop.objective.gains import Gain, as_gain
@@ -46,7 +46,7 @@ from sinkprop.torch.neural.network import (
     network_record,
 )
 from sinkprop.torch.neural.optimizers import Optimizer, as_optimizer, optimizer_from, optimizer_record
-from sinkprop.torch.neural.preparation import Preparation, transformed
+from sinkprop.torch.neural.preparation import Preparation
 from sinkprop.torch.neural.processes import OneProcess, processes_of, rank_here
 from sinkprop.torch.neural.records import Epoch, NetworkFit
 from sinkprop.torch.neural.scoring import Scoring, takes_offsets
