@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +10,21 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from sinkprop.cli.evaluation.results import (
+    Evaluated,
+    calibration_csv,
+    evaluation_csv,
+    evaluation_record,
+    print_evaluation,
+)
+from sinkprop.cli.evaluation.systems import (
+    by_feature,
+    by_model,
+    by_rows,
+    feature_column,
+    read_run,
+    read_scores,
+)
 from sinkprop.cli.options import (
     LogCommand,
     LogOption,
@@ -34,38 +46,25 @@ from sinkprop.cli.options import (
 )
 from sinkprop.cli.output import (
     as_json,
-    complain,
-    console,
-    counted,
     is_stdout,
-    notes_on_stderr,
-    say_written,
     write_output,
 )
 from sinkprop.cli.reading import (
     Reading,
     check_missing,
-    document_names,
     file_name,
     over_blocks,
-    query_names,
-    ranks_by_score,
-    read_bytes,
     read_data,
     read_model_file,
     with_features_of,
 )
-from sinkprop.common.console import print_columns, say
-from sinkprop.common.types import Floats
 from sinkprop.data.queries import Queries
 from sinkprop.metrics.conventions import CHOICES
-from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
 from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
+from sinkprop.metrics.evaluation import evaluate_blocks
 from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sinkprop.calibration import CalibrationReport
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
@@ -285,29 +284,11 @@ def evaluate_command(
 
         reliability_diagrams(report).figure.savefig(plot)
     if json_file is not None:
-        write_output(json_file, as_json(_record(found, per_query=per_query)))
+        write_output(json_file, as_json(evaluation_record(found, per_query=per_query)))
     if csv_file is not None:
-        write_output(csv_file, _csv(found.result) if report is None else _calibration_csv(report))
+        write_output(csv_file, evaluation_csv(found.result) if report is None else calibration_csv(report))
     if not is_stdout(json_file) and not is_stdout(csv_file):
-        _print(found, per_query=per_query, wrote=[plot, json_file, csv_file])
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """The metrics of a ranking of a file's documents.
-
-    result   Metrics of each query and their means.
-    queries  Queries of the file.
-    name     Name of the file.
-    by       What the documents are ranked by, such as "the model m.model".
-    calibration  Check of the model's probabilities, if it was asked for.
-    """
-
-    result: Evaluation
-    queries: Queries | StoredQueries
-    name: str
-    by: str
-    calibration: CalibrationReport | None = None
+        print_evaluation(found, per_query=per_query, wrote=[plot, json_file, csv_file])
 
 
 def evaluated(
@@ -338,16 +319,18 @@ def evaluated(
     name = file_name(data)
     if ranker is not None and model is not None:
         check_missing(ranker, queries)
-        what, score = f"the model {model}", _by_model(ranker, file_name(model), name)
+        what, score = f"the model {model}", by_model(ranker, file_name(model), name)
     elif scores is not None:
-        what, score = f"the scores {file_name(scores)}", _by_rows(_read_scores(scores, len(queries), name))
+        what, score = f"the scores {file_name(scores)}", by_rows(read_scores(scores, len(queries), name))
     elif run is not None:
         known = queries if isinstance(queries, Queries) else queries.without_features()
-        what, score = f"the run {file_name(run)}", _by_rows(_read_run(run, known, name))
+        what, score = f"the run {file_name(run)}", by_rows(read_run(run, known, name))
     else:
         feature = str(by["feature"])
         what = f"the feature {feature}"
-        score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based), feature, name)
+        score = by_feature(
+            feature_column(feature, queries, name, zero_based=reading.zero_based), feature, name
+        )
     if isinstance(queries, Queries):
         (ranked,) = over_blocks(queries, "evaluating", score)
         result = evaluate_ranking(queries.y, ranked, queries.qid, metrics, convention, **options)
@@ -378,221 +361,3 @@ def _checked_calibration(
     )
     scores = np.concatenate(list(parts))
     return checked_calibration(ranker, scores, queries)
-
-
-def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """Return a function that scores the documents of queries with a model.
-
-    If the model does not rank by its scores (see `ranks_by_score`), the function returns negated ranks.
-    """
-    said: set[str] = set()
-
-    def score(queries: Queries) -> Floats:
-        own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
-        with notes_on_stderr(said=said):
-            return ranker.predict(own) if ranks_by_score(ranker) else -ranker.rank(own).astype(np.float64)
-
-    return score
-
-
-def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """Return a function that returns the slice of `values` (N,) for a block of queries.
-
-    It must be called on all blocks in order, since it counts the rows that were passed to it.
-    """
-    done = 0
-
-    def score(queries: Queries) -> Floats:
-        nonlocal done
-        done += len(queries)
-        return values[done - len(queries) : done]
-
-    return score
-
-
-def _by_feature(column: int, feature: str, data_name: str) -> Callable[[Queries], Floats]:
-    """Return a function that returns a feature of queries, or raises a ValueError if a value is missing."""
-
-    def score(queries: Queries) -> Floats:
-        values: Floats = queries.X[:, column].astype(np.float64)
-        if np.isnan(values).any():
-            raise ValueError(
-                f"--feature {feature!r}: some documents of {data_name} have no value (NaN) of the feature, "
-                "and cannot be ranked by it."
-            )
-        return values
-
-    return score
-
-
-def _read_lines(path: Path) -> list[str]:
-    return read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
-
-
-def _read_scores(path: Path, n: int, data_name: str) -> Floats:
-    """Read n scores, one finite number per line. Raises a ValueError if the file has anything else."""
-    name = file_name(path)
-    words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]
-    values = np.empty(len(words))
-    for i, (number, word) in enumerate(words):
-        values[i] = _number(word, f"{name}, line {number}: expected a score, one finite number per line;")
-    if len(values) != n:
-        raise ValueError(
-            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one score per row, "
-            "in the same order."
-        )
-    return values
-
-
-def _number(word: str, expected: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        shown = word if len(word) <= 40 else word[:40] + "..."
-        raise ValueError(f"{expected} got {shown!r}.")
-    return value
-
-
-def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
-    """Read a TREC run and return one score per row of the data.
-
-    If rows are missing from the run, they get the score -1, and the scores of the other rows are replaced by
-    integers from 0 on in the same order. Raises a ValueError if a line of the run is invalid or names a
-    document that is not in the data.
-    """
-    name = file_name(path)
-    documents, names = document_names(queries, data_name), query_names(queries, data_name)
-    groups = queries.groups
-    rows = np.arange(len(queries)) if groups.rows is None else groups.rows
-    codes = np.repeat(np.arange(len(names)), np.diff(groups.offsets))
-    place = {(names[q], documents[row]): row for q, row in zip(codes.tolist(), rows.tolist(), strict=True)}
-    values = np.full(len(queries), np.nan)
-    for number, line in enumerate(_read_lines(path), 1):
-        words = line.split()
-        if not words:
-            continue
-        where = f"{name}, line {number}:"
-        if len(words) != 6:
-            raise ValueError(
-                f"{where} expected six words, `qid Q0 docid rank score name`; got {len(words)}: "
-                f"{line.strip()[:60]!r}."
-            )
-        query, _, document, _, score, _ = words
-        at = place.get((query, document))
-        if at is None:
-            raise ValueError(f"{where} {data_name} has no document {document!r} of query {query!r}.")
-        if not np.isnan(values[at]):
-            raise ValueError(f"{where} document {document!r} of query {query!r} occurs twice.")
-        values[at] = _number(score, f"{where} expected a finite number as the score;")
-    absent = np.isnan(values)
-    if absent.all():
-        raise ValueError(f"{name}: the run is empty; expected lines `qid Q0 docid rank score name`.")
-    if absent.any():
-        complain(
-            f"note: {int(absent.sum()):,} of {len(values):,} rows are not in {name}; they rank last in their "
-            "queries.",
-            0,
-        )
-        # Replace each score by its index among the distinct sorted scores, so that -1 is below all of them.
-        values = np.unique(values, return_inverse=True)[1].astype(np.float64)
-        values[absent] = -1
-    return values
-
-
-def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
-    """Return the column index of a feature, given its name or its id in the file."""
-    if feature in queries.categories:
-        raise ValueError(
-            f"--feature {feature!r}: the feature has categories in {data_name}, by which documents cannot be "
-            "ranked."
-        )
-    if queries.feature_names is not None and feature in queries.feature_names:
-        return queries.feature_names.index(feature)
-    first = 0 if zero_based else 1
-    if feature.isascii() and feature.isdigit() and first <= int(feature) < first + queries.n_features:
-        return int(feature) - first
-    named = "" if queries.feature_names is None else "; you can also give a column name"
-    raise ValueError(
-        f"--feature {feature!r}: {data_name} has the features {first} to {queries.n_features - 1 + first}"
-        f"{named}."
-    )
-
-
-def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
-    result = found.result
-    record: dict[str, Any] = {
-        "data": found.name,
-        "ranked_by": found.by,
-        "convention": result.convention.name,
-        "description": result.definition(),
-        "queries": result.n_queries,
-        "metrics": dict(result),
-    }
-    if found.calibration is not None:
-        record["calibration"] = found.calibration.record()
-    if per_query:
-        record["per_query"] = [
-            {"query": query, **{name: values[i] for name, values in result.per_query.items()}}
-            for i, query in enumerate(result.queries.tolist())
-        ]
-    return record
-
-
-def _csv(result: Evaluation) -> str:
-    """Return CSV with one row per query. A field is empty if the query is left out of the metric's mean."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["query", *result.per_query])
-    columns = [values.tolist() for values in result.per_query.values()]
-    for query, *values in zip(result.queries.tolist(), *columns, strict=True):
-        writer.writerow([query, *("" if np.isnan(value) else repr(value) for value in values)])
-    return text.getvalue()
-
-
-def _calibration_csv(report: CalibrationReport) -> str:
-    """Return CSV with the log score of the ranks and the calibration error of each event."""
-    scores, text = report.log_scores, io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["measure", "before", "after", "uniform"])
-    writer.writerow(["log score", *map(repr, (scores.before, scores.after, scores.uniform))])
-    for event, *sides in report.events():
-        errors = ("" if side is None else repr(side.error) for side in sides)
-        writer.writerow([f"calibration error, {event}", *errors, ""])
-    return text.getvalue()
-
-
-def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
-    out, result, queries = console(), found.result, found.queries
-    size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
-    say(out, f"{found.name}, {size}, ranked by {found.by}", "bold")
-    out.print()
-    if per_query:
-        rows = [
-            [str(query), *("" if np.isnan(v[i]) else f"{v[i]:.4f}" for v in result.per_query.values())]
-            for i, query in enumerate(result.queries.tolist())
-        ]
-        rows.append(["mean", *(f"{mean:.4f}" for mean in result.values())])
-        print_columns(out, ["query", *result], rows, last_style="bold")
-    else:
-        print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
-    say(out, result.definition(), "dim")
-    if found.calibration is not None:
-        _print_calibration(out, found.calibration)
-    say_written(out, *wrote)
-
-
-def _print_calibration(out: Console, report: CalibrationReport) -> None:
-    out.print()
-    on = f"{counted(report.n_calibrating, 'query', 'queries')}"
-    say(out, f"Probabilities, before and after calibration on {on}", "bold")
-    out.print()
-    rows = [
-        [event, *("" if side is None else f"{side.error:.4f}" for side in sides)]
-        for event, *sides in report.events()
-    ]
-    print_columns(out, ["calibration error", "before", "after"], rows)
-    scores = report.log_scores
-    values = [f"{value:.4f}" for value in (scores.before, scores.after, scores.uniform)]
-    print_columns(out, ["log score", "before", "after", "uniform"], [["ranks", *values]])
