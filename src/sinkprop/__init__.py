@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sinkprop.data.frames import load_frame, load_parquet
     from sinkprop.data.letor import load_letor, load_queries, save_letor
     from sinkprop.data.query_sizes import load_query_sizes
+    from sinkprop.experiment.systems import compare_scores
     from sinkprop.linear.ranker import SinkPropRanker
     from sinkprop.objective.gains.columns import (
         ERR,
@@ -97,6 +98,7 @@ __all__ = [
     "baselines",
     "birkhoff",
     "choose_permutation",
+    "compare_scores",
     "datasets",
     "doubly_stochastic",
     "evaluate",
@@ -152,6 +154,7 @@ _LAZY = {
     "choose_permutation": "sinkprop.objective.permutation",
     "clicks": "sinkprop.clicks",
     "cluster": "sinkprop.cluster",
+    "compare_scores": "sinkprop.experiment.systems",
     "datasets": "sinkprop.datasets",
     "doubly_stochastic": "sinkprop.objective.rank_distribution",
     "expected_ranks": "sinkprop.objective.rank_distribution",

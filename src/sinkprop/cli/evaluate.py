@@ -1,8 +1,8 @@
-"""The command `sinkprop evaluate`: metrics of a model, of scores, of a feature or of a TREC run."""
+"""The command `sinkprop evaluate`: metrics of models, scores, features and TREC runs, alone or compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,13 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from sinkprop.cli.evaluation.comparison import (
+    compared,
+    comparison_csv,
+    comparison_record,
+    print_comparison,
+)
+from sinkprop.cli.evaluation.options import OrderedCommand, System, SystemType, given_systems, input_files
 from sinkprop.cli.evaluation.results import (
     Evaluated,
     calibration_csv,
@@ -17,14 +24,7 @@ from sinkprop.cli.evaluation.results import (
     evaluation_record,
     print_evaluation,
 )
-from sinkprop.cli.evaluation.systems import (
-    by_feature,
-    by_model,
-    by_rows,
-    feature_column,
-    read_run,
-    read_scores,
-)
+from sinkprop.cli.evaluation.systems import RankedFile
 from sinkprop.cli.options import (
     LogCommand,
     LogOption,
@@ -51,23 +51,15 @@ from sinkprop.cli.output import (
 )
 from sinkprop.cli.reading import (
     Reading,
-    check_missing,
-    file_name,
     over_blocks,
-    read_data,
-    read_model_file,
     with_features_of,
 )
-from sinkprop.data.queries import Queries
 from sinkprop.metrics.conventions import CHOICES
-from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
-from sinkprop.metrics.evaluation import evaluate_blocks
 from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
     from sinkprop.calibration import CalibrationReport
     from sinkprop.estimator.base import BaseRanker
-    from sinkprop.store import StoredQueries
 
 __all__ = ["Evaluated", "evaluate_command", "evaluated"]
 
@@ -97,25 +89,45 @@ def _check_metrics(context: click.Context, option: click.Parameter, text: str) -
     return text
 
 
+class _EvaluateCommand(OrderedCommand, LogCommand):
+    """The command, which knows the order of its systems and lists options for click logs apart."""
+
+
 @click.command(
-    "evaluate", cls=LogCommand, short_help="Compute metrics of a model, scores, a feature or a TREC run."
+    "evaluate",
+    cls=_EvaluateCommand,
+    short_help="Compute metrics of a model, scores, a feature or a TREC run.",
 )
 @click.argument("data", type=data_path(stored=True))
 @click.option(
-    "--model", type=data_path(stdin=False), metavar="FILE", help="Rank by the scores of a saved model."
+    "--model",
+    type=SystemType("model"),
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Rank by the scores of a saved model. Like the next three options, it can be given several times.",
 )
 @click.option(
     "--scores",
-    type=data_path(),
-    metavar="FILE",
-    help="Rank by scores from a file: one number per line, one line per row of DATA.",
+    type=SystemType("scores"),
+    multiple=True,
+    metavar="[NAME=]FILE|@COLUMN",
+    help="Rank by scores from a file: one number per line, one line per row of DATA. With @, from a column "
+    "of DATA: its name in Parquet, the id of a feature in LETOR text.",
 )
 @click.option(
     "--feature",
+    type=SystemType("feature"),
+    multiple=True,
     metavar="ID",
     help="Rank by one feature: its id in LETOR text, or its column name in Parquet.",
 )
-@click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores in a TREC run file.")
+@click.option(
+    "--run",
+    type=SystemType("run"),
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Rank by the scores in a TREC run file.",
+)
 @metrics_option(
     METRICS,
     check=_check_metrics,
@@ -186,10 +198,6 @@ def _check_metrics(context: click.Context, option: click.Parameter, text: str) -
 def evaluate_command(
     data: Path,
     clicks: bool,
-    model: Path | None,
-    scores: Path | None,
-    feature: str | None,
-    run: Path | None,
     baseline: Path | None,
     bias: Path | None,
     click_method: str | None,
@@ -209,6 +217,7 @@ def evaluate_command(
     sinkprop evaluate test.txt --scores scores.txt --metrics ndcg@1-10,map,mrr
     sinkprop evaluate test.txt --feature 25 --convention lightgbm
     sinkprop evaluate test.txt --run test.run --convention trec --ties average
+    sinkprop evaluate test.parquet --scores production=@score --model new=m.model
     sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
@@ -217,7 +226,9 @@ def evaluate_command(
     sinkprop evaluate --clicks log.parquet --model m.model --baseline old.model
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
-    which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
+    which is read block by block. Give one or several of --model, --scores, --feature and --run to rank by.
+    Several are compared with the first: means with 95 % confidence intervals, and differences with intervals,
+    p-values of the randomization test, and the number of queries that each wins and loses.
 
     Programs that report a metric under the same name often compute different numbers: they differ in
     gain and discount, and in how they treat ties, queries with few documents, and queries without a
@@ -225,7 +236,8 @@ def evaluate_command(
     the definition that was used.
 
     A document of DATA that is missing from a TREC run ranks below the documents in the run. A document
-    of the run that is missing from DATA is an error.
+    of the run that is missing from DATA is an error. The documents of a query of DATA that has none in the
+    run stay in the order of DATA.
 
     A model is calibrated on the queries that chose it; DATA should have other queries. The calibration
     error is the mean distance between forecast probabilities and observed frequencies, in ten bins of
@@ -237,30 +249,24 @@ def evaluate_command(
     must not have been trained on this log. See `sinkprop clicks --help`.
     """  # noqa: D301
     check_clicks(clicks, _NOT_OF_CLICKS)
-    if clicks and model is None:
-        raise click.UsageError("--clicks needs --model, the model to evaluate.")
-    by = {"model": model, "scores": scores, "feature": feature, "run": run}
-    given = [f"--{name}" for name, value in by.items() if value is not None]
-    if len(given) != 1:
-        got = " and ".join(given) or "none of them"
-        raise click.UsageError(f"give one of --model, --scores, --feature and --run to rank by; got {got}.")
-    if calibration and model is None:
-        raise click.UsageError("--calibration needs --model, a model that has a calibration.")
+    systems = given_systems(options)
+    _check_systems(systems, clicks=clicks, calibration=calibration)
     if plot is not None and not calibration:
         raise click.UsageError("--plot needs --calibration.")
-    files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
+    inputs = input_files(systems)
+    files = {**inputs, "--group": options["group"]}
     files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
     keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
-    if str(data) == "-" and "-" in (str(scores), str(run)):
+    if str(data) == "-" and "-" in map(str, inputs.values()):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     reading = Reading.taken_from(options)
-    if clicks and model is not None:
+    if clicks:
         from sinkprop.cli.clicks.evaluation import evaluated_on_clicks, print_values
         from sinkprop.cli.clicks.logs import ClickReading
 
         record = evaluated_on_clicks(
             data,
-            model,
+            next(Path(s.value) for s in systems),
             ClickReading.taken_from(options),
             options["metrics"],
             feature_columns=reading.feature_columns,
@@ -277,7 +283,18 @@ def evaluate_command(
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
     options["empty"] = int(empty) if empty in ("0", "1") else empty
-    found = evaluated(data, reading, by, calibration=calibration, **without_log_options(options))
+    options = without_log_options(options)
+    if len(systems) > 1:
+        ranked = RankedFile.read(data, reading, systems)
+        several = compared(ranked, systems, **options)
+        if json_file is not None:
+            write_output(json_file, as_json(comparison_record(ranked, systems, several, per_query=per_query)))
+        if csv_file is not None:
+            write_output(csv_file, comparison_csv(several))
+        if not is_stdout(json_file) and not is_stdout(csv_file):
+            print_comparison(ranked, systems, several, per_query=per_query, wrote=[json_file, csv_file])
+        return
+    found = evaluated(data, reading, systems[0], calibration=calibration, **options)
     report = found.calibration
     if plot is not None and report is not None:
         from sinkprop.plot import reliability_diagrams
@@ -291,73 +308,60 @@ def evaluate_command(
         print_evaluation(found, per_query=per_query, wrote=[plot, json_file, csv_file])
 
 
+def _check_systems(systems: Sequence[System], *, clicks: bool, calibration: bool) -> None:
+    """Raise a usage error unless there is a system, and a single model where an option needs one."""
+    models = [system for system in systems if system.kind == "model"]
+    if clicks and not models:
+        raise click.UsageError("--clicks needs --model, the model to evaluate.")
+    if clicks and len(models) > 1:
+        raise click.UsageError("--clicks takes one --model; give the other as --baseline.")
+    if not systems:
+        raise click.UsageError(
+            "give one or several of --model, --scores, --feature and --run to rank by; got none of them."
+        )
+    if calibration and not models:
+        raise click.UsageError("--calibration needs --model, a model that has a calibration.")
+    if calibration and len(systems) > 1:
+        raise click.UsageError(
+            f"--calibration takes one --model and nothing else; got {len(systems)} systems."
+        )
+
+
 def evaluated(
     data: Path,
     reading: Reading,
-    by: Mapping[str, Any],
+    system: System,
     *,
     metrics: str = METRICS,
     convention: str | None = None,
     calibration: bool = False,
     **options: Any,
 ) -> Evaluated:
-    """Evaluate a ranking of the documents in a file and, with `calibration`, the model's probabilities.
+    """Evaluate the ranking of the documents in a file by a system.
 
-    `by` says what to rank by. It has one key whose value is not None: "model", "scores" or "run" with the
-    path of a file, or "feature" with the id or the name of a feature. `options` are keyword arguments of
+    With `calibration`, also check the model's probabilities. `options` are keyword arguments of
     `sinkprop.evaluate`.
     """
-    model, scores, run = by.get("model"), by.get("scores"), by.get("run")
-    convention = convention or "standard"
-    ranker = None if model is None else read_model_file(model)
+    ranked = RankedFile.read(data, reading, [system])
+    ranker = ranked.rankers.get(system)
     if calibration and ranker is not None and ranker.calibration_ is None:
         raise ValueError(
-            f"{model} has no calibration. Train it with --vali or --selection cross-validation, on at least "
-            "ten queries that choose the model, or call the method calibrate of the model in Python."
+            f"{system.path} has no calibration. Train it with --vali or --selection cross-validation, on at "
+            "least ten queries that choose the model, or call the method calibrate of the model in Python."
         )
-    queries = read_data(data, reading, rankers=[] if ranker is None else [ranker])
-    name = file_name(data)
-    if ranker is not None and model is not None:
-        check_missing(ranker, queries)
-        what, score = f"the model {model}", by_model(ranker, file_name(model), name)
-    elif scores is not None:
-        what, score = f"the scores {file_name(scores)}", by_rows(read_scores(scores, len(queries), name))
-    elif run is not None:
-        known = queries if isinstance(queries, Queries) else queries.without_features()
-        what, score = f"the run {file_name(run)}", by_rows(read_run(run, known, name))
-    else:
-        feature = str(by["feature"])
-        what = f"the feature {feature}"
-        score = by_feature(
-            feature_column(feature, queries, name, zero_based=reading.zero_based), feature, name
-        )
-    if isinstance(queries, Queries):
-        (ranked,) = over_blocks(queries, "evaluating", score)
-        result = evaluate_ranking(queries.y, ranked, queries.qid, metrics, convention, **options)
-    else:
-        result = evaluate_blocks(
-            over_blocks(queries, "evaluating", lambda block: (block.y, score(block), block.groups)),
-            queries.query_ids,
-            queries.largest_label,
-            metrics,
-            convention,
-            **options,
-        )
-    report = None if ranker is None or not calibration else _checked_calibration(ranker, queries, data, model)
-    return Evaluated(result, queries, name, what, report)
+    result = ranked.evaluation(system, metrics, convention or "standard", **options)
+    report = None if ranker is None or not calibration else _checked_calibration(ranker, ranked, system)
+    return Evaluated(result, ranked.queries, ranked.name, system.words, report)
 
 
-def _checked_calibration(
-    ranker: BaseRanker, queries: Queries | StoredQueries, data: Path, model: Any
-) -> CalibrationReport:
+def _checked_calibration(ranker: BaseRanker, ranked: RankedFile, system: System) -> CalibrationReport:
     """Compare the probabilities of a calibrated ranker with the labels of queries."""
     from sinkprop.experiment.calibration import checked_calibration
 
-    names = {"model_name": file_name(model), "data_name": file_name(data)}
+    names = {"model_name": system.value, "data_name": ranked.name}
     parts = over_blocks(
-        queries,
+        ranked.queries,
         "checking the probabilities of",
         lambda block: ranker.predict(with_features_of(ranker, block, **names)),
     )
-    scores = np.concatenate(list(parts))
-    return checked_calibration(ranker, scores, queries)
+    return checked_calibration(ranker, np.concatenate(list(parts)), ranked.queries)

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from sinkprop.calibration import CalibrationReport
     from sinkprop.store import StoredQueries
 
-__all__ = ["Evaluated", "calibration_csv", "evaluation_csv", "evaluation_record", "print_evaluation"]
+__all__ = [
+    "Evaluated",
+    "calibration_csv",
+    "evaluation_csv",
+    "evaluation_record",
+    "print_evaluation",
+    "print_heading",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +94,7 @@ def calibration_csv(report: CalibrationReport) -> str:
 
 def print_evaluation(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
     out, result, queries = console(), found.result, found.queries
-    size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
-    say(out, f"{found.name}, {size}, ranked by {found.by}", "bold")
-    out.print()
+    print_heading(out, found.name, queries, f", ranked by {found.by}")
     if per_query:
         rows = [
             [str(query), *("" if np.isnan(v[i]) else f"{v[i]:.4f}" for v in result.per_query.values())]
@@ -103,6 +108,13 @@ def print_evaluation(found: Evaluated, *, per_query: bool, wrote: list[Path | No
     if found.calibration is not None:
         _print_calibration(out, found.calibration)
     say_written(out, *wrote)
+
+
+def print_heading(out: Console, name: str, queries: Queries | StoredQueries, more: str = "") -> None:
+    """Print the name and the size of a file, and an empty line."""
+    size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
+    say(out, f"{name}, {size}{more}", "bold")
+    out.print()
 
 
 def _print_calibration(out: Console, report: CalibrationReport) -> None:
