@@ -89,7 +89,7 @@ def comparison_report(
             for name in comparison.methods
         ],
         "metrics": list(comparison.metrics),
-        "main": main_metric(comparison),
+        "main": main_metric(comparison.metrics),
         "against": comparison.against,
         "convention": comparison.convention,
         "datasets": [
@@ -429,7 +429,7 @@ class _Listing:
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
         metrics = list(comparison.metrics)
         if len(places) * len(methods) * len(metrics) > room.values:
-            main = main_metric(comparison)
+            main = main_metric(comparison.metrics)
             metrics = [k for k in metrics if k in (*_FEW, main)]
             if len(places) * len(methods) * len(metrics) > room.values:
                 metrics = [main]

@@ -73,6 +73,8 @@ def print_comparison(
     wrote: Sequence[Path | None],
 ) -> None:
     """Print one table per metric, the queries that are won and lost by most, and what the tables mean."""
+    from sinkprop.experiment.tables import main_metric
+
     out = console()
     unicode = out.encoding.lower().startswith("utf")
     print_heading(out, ranked.name, ranked.queries)
@@ -83,10 +85,11 @@ def print_comparison(
         print_columns(out, heads, rows)
         if per_query:
             _print_queries(out, found, metric)
+    main = main_metric(found.metrics)
     for name in found.others:
         for word, queries in (("wins", found.largest_wins), ("losses", found.largest_losses)):
-            shown = _named(queries(name, n=_SHOWN))
-            say(out, f"Largest {word} of {name} in {found.metrics[0]}: {shown}.")
+            shown = _named(queries(name, main, _SHOWN))
+            say(out, f"Largest {word} of {name} in {main}: {shown}.")
     for text in found.notes(unicode=unicode):
         say(out, text, "dim")
     say_written(out, *wrote)

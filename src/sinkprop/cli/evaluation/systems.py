@@ -267,8 +267,9 @@ def _read_column(path: Path, name: str, option: str) -> Floats:
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         if name not in names:
-            shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            raise ValueError(f"{option}: {path} has no column {name!r}.{_meant(name, names)} It has {shown}.")
+            shown = ", ".join(map(repr, names[:20])) + (" and more" if len(names) > 20 else "")
+            meant = _meant(name, names) or f" It has {shown}."
+            raise ValueError(f"{option}: {path} has no column {name!r}.{meant}")
         _, column = frame_columns(file.read(columns=[name]))
     try:
         return number_column(column, name, "Scores are numbers.", "Every row needs a score.").astype(

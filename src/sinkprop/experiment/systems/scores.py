@@ -87,9 +87,9 @@ def compare_scores(
     >>> scores = {"production": y + rng.normal(0, 3, 600), "new": y + rng.normal(0, 2, 600)}
     >>> found = sinkprop.compare_scores(y, scores, qid, "ndcg@5")
     >>> print(found.table("ndcg@5"))
-    ndcg@5         mean       95 % interval   difference        95 % interval        p   wins   ties   losses
+    ndcg@5         mean       95 % interval   difference        95 % interval        p   won/tied/lost
     production   0.6916    0.6431 to 0.7371
-    new          0.7642+   0.7279 to 0.8000      +0.0726   +0.0132 to +0.1340   0.0246     34      1       25
+    new          0.7642+   0.7279 to 0.8000      +0.0726   +0.0132 to +0.1340   0.0246         34/1/25
     >>> found.difference("new").verdict  # 1: better, beyond chance
     1
     """

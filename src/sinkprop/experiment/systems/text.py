@@ -13,7 +13,7 @@ __all__ = ["as_markdown", "as_text", "notes", "rows_of"]
 # {verdict: mark after a mean}, in ASCII and in Unicode
 _ASCII = {1: "+", -1: "-", 0: " "}
 _UNICODE = {1: "\N{BLACK UP-POINTING TRIANGLE}", -1: "\N{BLACK DOWN-POINTING TRIANGLE}", 0: " "}
-_HEADS = ("mean ", "95 % interval", "difference", "95 % interval", "p", "wins", "ties", "losses")
+_HEADS = ("mean ", "95 % interval", "difference", "95 % interval", "p", "won/tied/lost")
 
 
 def rows_of(found: ScoreComparison, metric: str, *, unicode: bool = False) -> list[list[str]]:
@@ -29,7 +29,7 @@ def rows_of(found: ScoreComparison, metric: str, *, unicode: bool = False) -> li
             row += [""] * (len(_HEADS) - 2)
         else:
             row += [f"{d.difference:+.4f}", _range(d.interval, "+"), _p(d.randomization_holm)]
-            row += [f"{count:,}" for count in (d.wins, d.ties, d.losses)]
+            row.append(f"{d.wins:,}/{d.ties:,}/{d.losses:,}")
         rows.append(row)
     return rows
 
@@ -41,7 +41,7 @@ def notes(found: ScoreComparison, *, unicode: bool = False) -> tuple[str, ...]:
     family = f", Holm-corrected for {n} systems" if n > 1 else ""
     return (
         f"{marks[1]} better, {marks[-1]} worse than {found.baseline}: p < .05 by the paired randomization "
-        f"test, two-sided{family}. Intervals: bootstrap over queries. Wins, ties and losses: queries.",
+        f"test, two-sided{family}. Intervals: bootstrap over queries. Won, tied, lost: queries.",
         found.definition(),
     )
 
