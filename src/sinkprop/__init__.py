@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sinkprop.data.queries import Fold, Queries
     from sinkprop.data.query_sizes import load_query_sizes
     from sinkprop.estimator.selection import Selection
+    from sinkprop.experiment.systems import compare_scores
     from sinkprop.linear.ranker import SinkPropRanker
     from sinkprop.linear.records import Annealing, FitResult
     from sinkprop.metrics.conventions import Convention
@@ -98,6 +99,7 @@ __all__ = [
     "baselines",
     "birkhoff",
     "choose_permutation",
+    "compare_scores",
     "datasets",
     "doubly_stochastic",
     "evaluate",
@@ -171,6 +173,7 @@ _LAZY = {
     "choose_permutation": "sinkprop.objective.permutation",
     "clicks": "sinkprop.clicks",
     "cluster": "sinkprop.cluster",
+    "compare_scores": "sinkprop.experiment.systems",
     "datasets": "sinkprop.datasets",
     "doubly_stochastic": "sinkprop.objective.rank_distribution",
     "evaluate": "sinkprop.metrics.evaluation",
