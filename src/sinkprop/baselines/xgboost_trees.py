@@ -61,6 +61,7 @@ class XGBoostRanker(TreeRanker):
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`.
+        XGBoost's rounding may depend on it.
     random_state : int, optional, default 0
         Seed of splits, also passed to XGBoost.
     verbose : bool, default True

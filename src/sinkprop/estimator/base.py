@@ -27,7 +27,9 @@ from sinkprop.data.queries import Groups, Ids, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.calibrated import CalibratedRanker
 from sinkprop.estimator.click_inputs import taking_clicks
+from sinkprop.estimator.given_parameters import SETTINGS, given_from, given_record
 from sinkprop.estimator.keyword_habits import answering, refuse
+from sinkprop.estimator.selection import Selection
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -62,6 +64,7 @@ class BaseRanker(CalibratedRanker):
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
 
     missing_: MissingValues | None = None  # treatment of missing values, if the training data had some
+    _settings: ClassVar[tuple[type, ...]] = (*SETTINGS, Selection)  # dataclasses that parameters may hold
     _squares_labels: ClassVar[bool] = False  # whether the loss is the squared error of the labels themselves
     clicks_: dict[str, Any] | None = None  # summary of the clicks, if the training data were a click log
 
@@ -409,10 +412,12 @@ class BaseRanker(CalibratedRanker):
         """Return the fitted ranker as a dict of values that a model file can hold; see `write_model`."""
         names = getattr(self, "feature_names_in_", None)
         parameters = self._parameters_to_save()
+        given = given_record(self._saved_params(), self._parameters_from_saved(parameters), self._settings)
         if parameters.get("missing") == DEFAULT:  # not written, so that earlier versions can read the file
             del parameters["missing"]
         return {
             "parameters": parameters,
+            **({"given": given} if given else {}),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else [str(name) for name in names],
             "n_rows": self.n_rows_,
@@ -435,10 +440,13 @@ class BaseRanker(CalibratedRanker):
         Raises a ModelFileError that names the file `path` if the record is not valid.
         """
         try:
-            if not OF_THE_RUN.isdisjoint(state["parameters"]):
-                names = sorted(OF_THE_RUN.intersection(state["parameters"]))
+            saved = cls._parameters_from_saved(state["parameters"])
+            saved |= given_from(state.get("given", {}), cls._settings)
+            if not OF_THE_RUN.isdisjoint(saved):
+                names = sorted(OF_THE_RUN.intersection(saved))
                 raise ValueError(f"a model file must not set {', '.join(names)}")
-            ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
+            cls._check_saved(saved)
+            ranker = cls(**{**saved, **parameters})
             inputs = SavedInputs.of(state)
             ranker.n_features_in_, ranker.n_rows_ = inputs.n_features, state["n_rows"]
             ranker.n_queries_, ranker.scaling_ = state["n_queries"], inputs.scaling
@@ -460,12 +468,22 @@ class BaseRanker(CalibratedRanker):
         """Number of columns that the model scores: the features, and the indicators of missing values."""
         return int(self.n_features_in_ if self.missing_ is None else self.missing_.n_columns)
 
+    def _saved_params(self) -> dict[str, Any]:
+        """Parameters that a model file may hold, with NumPy's numbers as Python's."""
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
+
     def _parameters_to_save(self) -> dict[str, Any]:
+        """Return the parameters as plain data, each in a form that does not depend on how it was given."""
         raise NotImplementedError
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return saved
+        return dict(saved)
+
+    @classmethod
+    def _check_saved(cls, parameters: dict[str, Any]) -> None:
+        """Raise a ValueError if a model file must not set these parameters."""
 
     @abstractmethod
     def _fitted_state(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 # parameters whose values depend on the machines that trained the model, and the values to write instead
-_ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
+_ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial", "is_enable_sparse": "1"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:

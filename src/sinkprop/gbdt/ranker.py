@@ -18,7 +18,6 @@ from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
 from sinkprop.data.queries import Ids
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN
 from sinkprop.estimator.cluster_parameter import cloned
 from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.estimator.keyword_habits import refuse
@@ -481,20 +480,26 @@ class BoostedRanker(FittedTrees):
             raise ValueError("init_model must have been fitted to the same categories as X has.")
         return booster
 
-    def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {
-            name: plain_data(value, Gain)
-            for name, value in self.get_params(deep=False).items()
-            if name not in OF_THE_RUN and not names_a_file(name)
+    def _saved_params(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in super()._saved_params().items()
+            if not names_a_file(name) and canonical(name) != "num_threads"
         }
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = {name: plain_data(value, Gain) for name, value in self._saved_params().items()}
         saved["gain"] = as_gain(self.gain).text
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
-        return {name: value for name, value in saved.items() if canonical(name) != "num_threads"}
+        return saved
+
+    @classmethod
+    def _check_saved(cls, parameters: dict[str, Any]) -> None:
+        check_no_files(parameters)
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        check_no_files(saved)
         # a user-defined gain cannot be saved; predictions do not need it
         return {**saved, "gain": GAIN if saved["gain"] is None else saved["gain"]}

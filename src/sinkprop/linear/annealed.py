@@ -26,7 +26,7 @@ from sinkprop.data.kinds import is_stored_set
 from sinkprop.data.missing import DEFAULT
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.criteria import gain_criterion, gain_under
 from sinkprop.estimator.external_queries import no_arrays
@@ -68,6 +68,7 @@ class AnnealedRanker(BaseRanker):
     n_threads, random_state and verbose, either as constructor parameters or as class constants.
     """
 
+    _settings = (*BaseRanker._settings, Annealing)
     # Annealing if the parameter `annealing` is None; with None, the penalty decreases instead.
     default_annealing: Annealing | None = None
     _takes_label_columns = True
@@ -278,7 +279,7 @@ class AnnealedRanker(BaseRanker):
         self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[-1]
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        saved = self._saved_params()
         saved["gain"] = as_gain(self.gain).text
         if "relaxation" in saved:
             saved["relaxation"] = relaxation_record(self.relaxation_)
