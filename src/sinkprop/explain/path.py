@@ -10,15 +10,17 @@ scores gets from feature d the share
     phi_d = int_0^1 grad f(s(t)) . c_d dt,
 
 the value of Aumann and Shapley. Along the path the order of the documents does not change, so f(s(t)) is smooth.
-The shares sum to f(s(1)) - f(s(0)), apart from the error of the quadrature. It has twice as many nodes until
-this error is small.
+The shares sum to f(s(1)) - f(s(0)), apart from the error of the quadrature, which takes more nodes until this
+error is small.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,9 +36,8 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 
 __all__ = ["LEAST", "MOST", "Path", "RankModel", "Shares", "metric_shares", "rank_shares"]
 
-LEAST, MOST = 8, 256  # nodes of the quadrature
+LEAST, MOST = 8, 300  # nodes of the quadrature
 _TIED = 1e-10  # distance of scores, relative to the largest, that is a rounding error
-_POWER = 3  # t = u^3: with small widths, f changes most near the beginning of the path
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,11 @@ class RankModel:
         """Return the probabilities of a smoothed indicator."""
         return cls(1.0, ("exponential", 0.0), ((1.0, relaxation),), 0.0, n_iter, epsilon)
 
-    def smoothings(self) -> list[tuple[float, Smoothing]]:
-        """Weight and smoothing of each component, for `rank_rates`."""
-        found = []
-        for weight, part in self.components:
-            settings = self.settings(part)
-            limit = isinstance(as_iterations(self.n_iter), Converged)
-            found.append(
-                (weight, Smoothing(part.kernel, part.sigma, settings.half_steps, self.epsilon, limit))
-            )
-        return found
+    def smoothing(self, part: SmoothedIndicator) -> Smoothing:
+        """Settings of a component for `rank_rates`."""
+        limit = isinstance(as_iterations(self.n_iter), Converged)
+        half_steps = self.settings(part).half_steps
+        return Smoothing(part.kernel, part.sigma, half_steps, self.epsilon, limit)
 
     def settings(self, part: SmoothedIndicator) -> NativeSettings:
         """Settings of a component for native functions."""
@@ -88,11 +84,9 @@ class RankModel:
 
     def expected_ranks(self, path: Path) -> Floats:
         """Expected ranks (n,) at the end of a path, in its order."""
-        n = len(path.z)
-        one, ranks = Groups.of_sizes(np.array([n])), np.arange(1.0, n + 1)[None]
-        x, total = warped(path.z, self.warp), np.full(n, self.uniform * (n + 1) / 2)
+        total = np.full(len(path.z), self.uniform * (len(path.z) + 1) / 2)
         for weight, part in self.components:
-            total += weight * projected(x, one, ranks, self.settings(part), None)[:, 0]
+            total += weight * _expected_ranks(path, self, part)
         return total
 
 
@@ -170,60 +164,57 @@ class Shares:
     error: float
 
 
-def rank_shares(path: Path, model: RankModel, change: Floats, tol: float) -> Shares:
-    """Shares (n, D) of the features in the expected ranks of all documents, in quadratic time and memory.
+def rank_shares(path: Path, model: RankModel, tol: float) -> Shares:
+    """Shares (n, D) of the features in the expected ranks of all documents, in quadratic time and memory."""
+    places = path.place_rates()
 
-    change  (n,) expected ranks less their mean, in the order of the path.
-    """
-    smoothings, places = model.smoothings(), path.place_rates()
+    def component(part: SmoothedIndicator) -> _Component:
+        smoothing = model.smoothing(part)
 
-    def rates(t: float) -> Floats:
-        x, slope = _at(path, model, t)
-        rows = slope[:, None] * path.rates
-        columns = slope[:, None] * places if places is not path.rates else rows
-        total = np.zeros_like(rows)
-        for weight, smoothing in smoothings:
-            total += weight * rank_rates(x, rows, columns, smoothing)
-        return total
+        def rates(t: float) -> Floats:
+            x, slope = _at(path, model, t)
+            rows = slope[:, None] * path.rates
+            columns = rows if places is path.rates else slope[:, None] * places
+            return rank_rates(x, rows, columns, smoothing)
 
-    return _integrated(rates, path, change, tol)
+        change = _expected_ranks(path, model, part) - (len(path.z) + 1) / 2
+        return _Component(rates, change)
+
+    return _over_components(path, model, component, tol)
 
 
 def metric_shares(
     path: Path, model: RankModel, gains: list[NativeGains | NativeTerms], tol: float
 ) -> tuple[Shares, Floats]:
-    """Shares (F, D) of the features in the expected gains, in linear time, and the gains (F,) at the beginning.
+    """Shares (F, D) of the features in F expected gains, in linear time, and the gains (F,) of tied documents.
 
-    gains  F functions of the ranking; the documents are in the order of the path.
+    gains  The documents are in the order of the path.
     """
     groups = Groups.of_sizes(np.array([len(path.z)]))
-    settings = [(weight, model.settings(part)) for weight, part in model.components]
     turned = _turned(path)
     shifted = [_rows_of(own, turned) for own in gains] if path.tied else []
 
-    def values(x: Floats) -> Floats:
-        return np.array([prepared_gain(x, groups, own, settings[0][1], None)[0][0] for own in gains])
+    def values(x: Floats, settings: NativeSettings) -> Floats:
+        return np.array([prepared_gain(x, groups, own, settings, None)[0][0] for own in gains])
 
-    start = values(np.zeros(len(path.z)))
-    end = model.uniform * start
-    for weight, own in settings:
-        x, _ = _at(path, model, 1.0)
-        end = end + weight * np.array([prepared_gain(x, groups, each, own, None)[0][0] for each in gains])
+    def component(part: SmoothedIndicator) -> _Component:
+        settings = model.settings(part)
 
-    def rates(t: float) -> Floats:
-        x, slope = _at(path, model, t)
-        total = np.zeros((len(gains), len(x)))
-        for f, own in enumerate(gains):
-            for weight, setting in settings:
-                gradient = prepared_gain(x, groups, own, setting, None)[1]
+        def rates(t: float) -> Floats:
+            x, slope = _at(path, model, t)
+            gradients = np.empty((len(gains), len(x)))
+            for f, own in enumerate(gains):
+                gradients[f] = prepared_gain(x, groups, own, settings, None)[1]
                 if path.tied:
-                    other = prepared_gain(x, groups, shifted[f], setting, None)[1]
-                    gradient = _without_order(path, gradient, other)
-                total[f] += weight * gradient
-        found: Floats = (total * slope) @ path.rates
-        return found
+                    other = prepared_gain(x, groups, shifted[f], settings, None)[1]
+                    gradients[f] = _without_order(path, gradients[f], other)
+            found: Floats = (gradients * slope) @ path.rates
+            return found
 
-    return _integrated(rates, path, end - start, tol), start
+        return _Component(rates, values(_at(path, model, 1.0)[0], settings) - start)
+
+    start = values(np.zeros(len(path.z)), model.settings(model.components[0][1]))
+    return _over_components(path, model, component, tol), start
 
 
 def _at(path: Path, model: RankModel, t: float) -> tuple[Floats, Floats]:
@@ -232,23 +223,65 @@ def _at(path: Path, model: RankModel, t: float) -> tuple[Floats, Floats]:
     return warped(z, model.warp), warp_slope(z, model.warp)
 
 
-def _integrated(rates: Any, path: Path, change: Floats, tol: float) -> Shares:
-    nodes = LEAST
+def _expected_ranks(path: Path, model: RankModel, part: SmoothedIndicator) -> Floats:
+    """Expected ranks (n,) of one component at the end of a path, in its order."""
+    n = len(path.z)
+    one, ranks = Groups.of_sizes(np.array([n])), np.arange(1.0, n + 1)[None]
+    x, _ = _at(path, model, 1.0)
+    return projected(x, one, ranks, model.settings(part), None)[:, 0]
+
+
+class _Component(NamedTuple):
+    """Functions of one component of the mixture: their rates of change (..., D) at t, and all their change."""
+
+    rates: Callable[[float], Floats]
+    change: Floats
+
+
+def _over_components(
+    path: Path, model: RankModel, component: Callable[[SmoothedIndicator], _Component], tol: float
+) -> Shares:
+    """Shares in a mixture. Each component is integrated to an equal part of the tolerance."""
+    shares, change = 0.0, 0.0
+    for weight, part in model.components:
+        own = component(part)
+        limit = tol / (len(model.components) * weight)
+        shares = shares + weight * _integrated(path, own, part.sigma, limit)
+        change = change + weight * own.change
+    error = float(np.abs(shares.sum(axis=-1) - change).max(initial=0.0))
+    return Shares(shares, change, error)
+
+
+def _integrated(path: Path, component: _Component, width: float, tol: float) -> Floats:
+    """Integral of the rates over the path, with an error of at most `tol` if it can be."""
+    if not path.z.any():  # all documents are tied all along
+        return np.zeros((*component.change.shape, path.rates.shape[1]))
+    nodes, reach = LEAST, width / float(path.z.std())
     while True:
-        points, weights = _nodes(nodes)
-        shares = sum(weight * rates(t) for t, weight in zip(points, weights, strict=True))
-        error = float(np.abs(shares.sum(axis=-1) - change).max(initial=0.0))
-        if error <= tol or nodes >= MOST or not path.z.any():
-            return Shares(shares, change, error)
-        nodes *= 2
+        points = zip(*_nodes(nodes, reach), strict=True)
+        shares: Floats = sum(weight * component.rates(t) for t, weight in points)
+        error = np.abs(shares.sum(axis=-1) - component.change).max(initial=0.0)
+        if error <= tol or nodes >= MOST:
+            return shares
+        nodes += nodes // 2
+
+
+def _nodes(n: int, reach: float) -> tuple[list[float], list[float]]:
+    """Nodes and weights on [0, 1]: those of Gauss and Legendre in u, where t = c sinh(u arsinh(1 / c)).
+
+    At c = `reach`, documents a typical distance apart are one width apart. Before, ranks change evenly with t;
+    after, with its logarithm.
+    """
+    u, w = _legendre(n)
+    c = min(max(reach, 1e-12), 1e6)
+    a = math.asinh(1 / c)
+    return (c * np.sinh(a * u)).tolist(), (w * c * a * np.cosh(a * u)).tolist()
 
 
 @cache
-def _nodes(n: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Nodes and weights on [0, 1]: those of Gauss and Legendre in the variable u, where t = u^3."""
+def _legendre(n: int) -> tuple[Floats, Floats]:
     u, w = np.polynomial.legendre.leggauss(n)
-    u = (u + 1) / 2
-    return tuple((u**_POWER).tolist()), tuple((w / 2 * _POWER * u ** (_POWER - 1)).tolist())
+    return (u + 1) / 2, w / 2
 
 
 def _turned(path: Path) -> Integers:

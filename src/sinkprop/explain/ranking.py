@@ -141,8 +141,8 @@ def explain_ranking(
         placed = rows[path.order]
         expected[placed] = own.expected_ranks(path)
         wanted = len(rows) if top is None else min(top, len(rows))
-        found = _ranks_of(path, own, expected[placed], wanted, tol)
-        ranks[placed[:wanted]] = found.shares
+        found = _ranks_of(path, own, wanted, tol)
+        ranks[placed[:wanted]] = found.shares[:wanted]
         rank_error[q] = found.error
         if gains is not None:
             given = _as_gains(gain, gains[placed], labeled=labels is not None)
@@ -156,20 +156,18 @@ def explain_ranking(
     )
 
 
-def _ranks_of(path: Path, model: RankModel, expected: Floats, wanted: int, tol: float) -> Shares:
+def _ranks_of(path: Path, model: RankModel, wanted: int, tol: float) -> Shares:
     """Shares in the expected ranks of the first `wanted` documents of the path."""
-    n = len(expected)
-    change = expected - (n + 1) / 2
+    n = len(path.z)
+    if not wanted:
+        return Shares(path.rates[:0], path.z[:0], 0.0)
     if n <= _ALL_AT_ONCE or wanted == n:
-        if not wanted:
-            return Shares(path.rates[:0], change[:0], 0.0)
-        found = rank_shares(path, model, change, tol)
-        return Shares(found.shares[:wanted], change[:wanted], found.error)
+        return rank_shares(path, model, tol)
     places = np.arange(1.0, n + 1)[None]
-    units = [
+    units: list[NativeGains | NativeTerms] = [
         NativeGains((np.arange(n) == i).astype(np.float64), False, None, places, False) for i in range(wanted)
     ]
-    return metric_shares(path, model, units, tol)[0]  # type: ignore[arg-type]
+    return metric_shares(path, model, units, tol)[0]
 
 
 def _as_gains(gain: Gain, y: Floats, *, labeled: bool) -> NativeGains | NativeTerms:
@@ -219,7 +217,7 @@ def _models(
             "Give a calibration, or a SmoothedIndicator."
         )
     fixed = RankModel.of_relaxation(chosen, n_iter, epsilon)
-    fixed.smoothings()  # checks n_iter and epsilon
+    fixed.smoothing(chosen)  # checks n_iter and epsilon
     return lambda n: fixed
 
 
