@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST", "explain_ranking"]
 
-LONGEST = 2_000  # documents of a query of which all ranks are explained, which takes quadratic time
-_ALL_AT_ONCE = 300  # in longer queries, the ranks of some documents are explained one by one
+LONGEST = 1_000  # documents of a query of which all ranks are explained, which takes quadratic time
+_LEAST_TOL = 1e-4  # expected ranks themselves have rounding errors of about a tenth of this
+_ALL_AT_ONCE = 300  # in longer queries, the ranks of documents are explained one by one
 
 
 def explain_ranking(
@@ -82,13 +83,13 @@ def explain_ranking(
         is the mean over the components of the mixture.
     top : int, optional
         Explain the ranks of the first `top` documents of each query only, in linear time. None explains all
-        documents of queries with up to 2,000, in quadratic time; 0 explains the metric only.
+        documents of queries with up to 1,000, in quadratic time; 0 explains the metric only.
     base : bool, default True
         Whether the last column of an array is the base value.
     feature_names : sequence of str, optional
         Names of the D features.
     tol : float, default 0.01
-        Largest error of the integral, in ranks; for the metric, a hundredth of it.
+        Largest error of the integral, in ranks, from 1e-4; for the metric, a hundredth of it.
 
     Returns
     -------
@@ -118,6 +119,8 @@ def explain_ranking(
         scores = scores + bases
     top = None if top is None else whole("top", top, 0)
     tol = number("tol", tol, above=True)
+    if tol < _LEAST_TOL:
+        raise ValueError(f"tol must be at least {_LEAST_TOL:g} ranks; got {tol!r}.")
     _check_lengths(groups, top)
     gain = as_gain(metric, "log2")
     gains = None
@@ -161,7 +164,7 @@ def _ranks_of(path: Path, model: RankModel, wanted: int, tol: float) -> Shares:
     n = len(path.z)
     if not wanted:
         return Shares(path.rates[:0], path.z[:0], 0.0)
-    if n <= _ALL_AT_ONCE or wanted == n:
+    if n <= _ALL_AT_ONCE:
         return rank_shares(path, model, tol)
     places = np.arange(1.0, n + 1)[None]
     units: list[NativeGains | NativeTerms] = [

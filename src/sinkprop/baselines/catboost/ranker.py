@@ -281,6 +281,21 @@ class CatBoostRanker(TreeRanker):
         )
         return np.asarray(found, dtype=np.float64)
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        found = np.zeros((len(X), self.n_features_in_ + 1))
+        if self.n_trees_ == 0:
+            found[:, -1] = self.trees_.constant
+            return found
+        guard_forked_process()
+        own = self.booster_.get_feature_importance(
+            _catboost().Pool(self._columns(X)),
+            type="ShapValues",
+            thread_count=openmp_threads(self.n_threads, len(X)),
+        )
+        features = [feature for feature, _ in self.columns_] + [self.n_features_in_]
+        np.add.at(found, (slice(None), features), own)
+        return found
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         if isinstance(booster, Trees):  # from a file
