@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sinkprop import baselines, datasets
     from sinkprop import calibration as calibration
     from sinkprop import clicks as clicks
+    from sinkprop import explain as explain
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
     from sinkprop import permutations as permutations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sinkprop.data.frames import load_frame, load_parquet
     from sinkprop.data.letor import load_letor, load_queries, save_letor
     from sinkprop.data.query_sizes import load_query_sizes
+    from sinkprop.explain import explain_ranking
     from sinkprop.linear.ranker import SinkPropRanker
     from sinkprop.objective.gains.columns import (
         ERR,
@@ -102,6 +104,7 @@ __all__ = [
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "explain_ranking",
     "exposure_policy",
     "load_diversity_qrels",
     "load_frame",
@@ -156,6 +159,8 @@ _LAZY = {
     "doubly_stochastic": "sinkprop.objective.rank_distribution",
     "expected_ranks": "sinkprop.objective.rank_distribution",
     "experiment": "sinkprop.experiment",
+    "explain": "sinkprop.explain",
+    "explain_ranking": "sinkprop.explain",
     "export": "sinkprop.export",
     "exposure_policy": "sinkprop.policies",
     "gbdt": "sinkprop.gbdt",

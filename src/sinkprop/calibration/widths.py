@@ -28,7 +28,17 @@ from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.rank_distribution import projected
 from sinkprop.objective.relaxations import SmoothedIndicator
 
-__all__ = ["RANKS", "RankMixture", "fit_mixture", "log_score", "query_means", "scaled", "typical_spread", "warp_slope", "warped"]
+__all__ = [
+    "RANKS",
+    "RankMixture",
+    "fit_mixture",
+    "log_score",
+    "query_means",
+    "scaled",
+    "typical_spread",
+    "warp_slope",
+    "warped",
+]
 
 RANKS = 10  # ranks whose columns of Pi are fitted
 N_ITER, EPSILON = 30, 1e-9

@@ -210,7 +210,7 @@ class BaseRanker(CalibratedRanker):
             with the base value, the score of a document with the mean features or, for trees, the mean score;
             the sum of a row is the score.
         """
-        work, width = self._score_rows, ()
+        work, width = self._score_rows, tuple[int, ...]()
         if pred_contrib:
             work, width = self._contributions, (self.n_features_in_ + 1,)
         stored = self._given_stored(X, qid=qid, group=group)
@@ -226,9 +226,9 @@ class BaseRanker(CalibratedRanker):
         model = self._linear_model()
         if model is None:
             raise ValueError(
-                f"predict: {type(self).__name__} has no contributions of features (pred_contrib=True); linear "
-                "rankers and trees have. Estimate them with a package such as shap, and give them to "
-                "sinkprop.explain.explain_ranking."
+                f"predict: {type(self).__name__} has no contributions of features (pred_contrib=True); "
+                "linear rankers and trees have. Estimate them with a package such as shap, and give them to "
+                "sinkprop.explain_ranking."
             )
         return linear_contributions(X, *model, self.scaling_, self.missing_, groups)
 

@@ -24,7 +24,7 @@ def linear_contributions(
     missing: MissingValues | None,
     groups: Groups | None,
 ) -> Floats:
-    """Contributions (N, D + 1) of the D features to the scores of a linear model; the last column is the base.
+    """Contributions (N, D + 1) of the features to the scores of a linear model; the last column is the base.
 
     Feature j contributes w_j (x_j - m_j), where m_j is its mean: over the training rows if the model has it,
     and over the rows of the query if features are scaled within queries. With neither, m_j is 0. The base is
@@ -64,8 +64,9 @@ def checked_contributions(
     array = np.asarray(values.toarray() if hasattr(values, "toarray") else values)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise ValueError(
-            "contributions must be numbers of shape (N, D + 1), as predict(X, pred_contrib=True) returns them, "
-            f"or an explanation of shap with values of shape (N, D); got {array.dtype} of shape {array.shape}."
+            "contributions must be numbers of shape (N, D + 1), as predict(X, pred_contrib=True) returns "
+            "them, or an explanation of shap with values of shape (N, D); got "
+            f"{array.dtype} of shape {array.shape}."
         )
     array = array.astype(np.float64)
     if bases is not None:

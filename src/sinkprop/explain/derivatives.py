@@ -2,8 +2,8 @@
 
 With the n documents in the order of their scores, A[i, k] = K(phi_i - psi_k) + epsilon, where phi_i is the
 score of document i, and psi_k that of the document at place k: the same numbers, but not the same rates of
-change if documents are tied. Which of them is at which of their places is then arbitrary. The place moves with
-their mean, as if their order were drawn at random.
+change if documents are tied. Which of them is at which of their places is then arbitrary. Their places move
+with their mean, as if their order were drawn at random.
 
 The half steps q_0 = 1, q_t = 1 / (A q_(t-1)) normalize columns if t is odd, and rows if t is even, and
 Pi = diag(u) A diag(v), where u and v are the last two. If they have converged, A being symmetric, both are
@@ -25,7 +25,9 @@ from sinkprop.common.types import Floats
 
 __all__ = ["Smoothing", "rank_rates"]
 
-_CONVERGED = 1e-7  # relative change of the factors in one iteration below which the limit's derivative is taken
+_CONVERGED = (
+    1e-7  # relative change of the factors in one iteration below which the limit's derivative is taken
+)
 _MOST = 1_000  # iterations for the limit, each of which halves the error
 
 
@@ -70,7 +72,7 @@ def _factors(A: Floats, smoothing: Smoothing) -> tuple[list[Floats], bool]:
     if smoothing.limit:
         for _ in range(_MOST):
             q = [q[-1], np.sqrt(q[-1] / (A @ q[-1]))]
-            if np.abs(q[1] - q[0]).max() <= _CONVERGED * 1e-3 * q[1].max():
+            if np.abs(q[1] - q[0]).max() <= _CONVERGED * q[1].max():
                 break
         return [q[-1], q[-1]], True
     for t in range(1, smoothing.half_steps + 1):

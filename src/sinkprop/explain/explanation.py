@@ -1,4 +1,4 @@
-"""RankingExplanation: contributions of the features to scores, expected ranks and metrics of several queries."""
+"""RankingExplanation: contributions of the features to scores, expected ranks and metrics of queries."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RankingExplanation:
     scores : array of shape (N, D)
         Contribution of each feature to the score of each document, as given.
     ranks : array of shape (N, D)
-        Contribution of each feature to the expected rank of each document, in ranks. Negative numbers move the
-        document up. A row sums to the expected rank less that of a random order, (n + 1) / 2. NaN for
+        Contribution of each feature to the expected rank of each document, in ranks. Negative numbers move
+        the document up. A row sums to the expected rank less that of a random order, (n + 1) / 2. NaN for
         documents that were not asked for.
     expected_ranks : array of shape (N,)
         Expected rank of each document.
@@ -81,8 +81,7 @@ class RankingExplanation:
         words = [f"{count:,} {one if count == 1 else several}" for count, one, several in counts]
         n_features = len(self.feature_names)
         return (
-            f"RankingExplanation({', '.join(words)}, "
-            f"{n_features:,} feature{'' if n_features == 1 else 's'})"
+            f"RankingExplanation({', '.join(words)}, {n_features:,} feature{'' if n_features == 1 else 's'})"
         )
 
     def of_document(self, row: int, *, top: int = 5) -> list[tuple[str, float]]:
@@ -146,8 +145,8 @@ class RankingExplanation:
         """
         if self.metric is None:
             raise ValueError(
-                "of_query: there is no metric to explain. Give labels, or a calibration with probabilities of "
-                "relevance."
+                "of_query: there is no metric to explain. Give labels, or a calibration with probabilities "
+                "of relevance."
             )
         found = [i for i, own in enumerate(self.groups.queries.tolist()) if own == query]
         if not found:

@@ -9,17 +9,17 @@ scores gets from feature d the share
 
     phi_d = int_0^1 grad f(s(t)) . c_d dt,
 
-the value of Aumann and Shapley. Along the path the order of the documents does not change, so f(s(t)) is smooth.
-The shares sum to f(s(1)) - f(s(0)), apart from the error of the quadrature, which takes more nodes until this
-error is small.
+the value of Aumann and Shapley. Along the path the order of the documents does not change, so f(s(t)) is
+smooth. The shares sum to f(s(1)) - f(s(0)), apart from the error of the quadrature, which takes more nodes
+until this error is small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 __all__ = ["LEAST", "MOST", "Path", "RankModel", "Shares", "metric_shares", "rank_shares"]
 
 LEAST, MOST = 8, 300  # nodes of the quadrature
+_MANY = 40  # half steps after which a derivative may be that of the limit
 _TIED = 1e-10  # distance of scores, relative to the largest, that is a rounding error
 
 
@@ -168,17 +169,21 @@ def rank_shares(path: Path, model: RankModel, tol: float) -> Shares:
     """Shares (n, D) of the features in the expected ranks of all documents, in quadratic time and memory."""
     places = path.place_rates()
 
+    def rates(t: float, smoothing: Smoothing) -> Floats:
+        x, slope = _at(path, model, t)
+        rows = slope[:, None] * path.rates
+        columns = rows if places is path.rates else slope[:, None] * places
+        return rank_rates(x, rows, columns, smoothing)
+
     def component(part: SmoothedIndicator) -> _Component:
-        smoothing = model.smoothing(part)
-
-        def rates(t: float) -> Floats:
-            x, slope = _at(path, model, t)
-            rows = slope[:, None] * path.rates
-            columns = rows if places is path.rates else slope[:, None] * places
-            return rank_rates(x, rows, columns, smoothing)
-
         change = _expected_ranks(path, model, part) - (len(path.z) + 1) / 2
-        return _Component(rates, change)
+        own = model.smoothing(part)
+        ways = [partial(rates, smoothing=own)]
+        if own.half_steps >= _MANY and not own.limit:
+            # Many iterations nearly reach the limit, whose derivative takes a tenth of the time. It serves if
+            # the shares sum to the change in the given number of iterations.
+            ways.insert(0, partial(rates, smoothing=own._replace(limit=True)))
+        return _Component(ways, change)
 
     return _over_components(path, model, component, tol)
 
@@ -186,7 +191,7 @@ def rank_shares(path: Path, model: RankModel, tol: float) -> Shares:
 def metric_shares(
     path: Path, model: RankModel, gains: list[NativeGains | NativeTerms], tol: float
 ) -> tuple[Shares, Floats]:
-    """Shares (F, D) of the features in F expected gains, in linear time, and the gains (F,) of tied documents.
+    """Shares (F, D) of the features in F expected gains, in linear time, and the gains of tied documents.
 
     gains  The documents are in the order of the path.
     """
@@ -211,7 +216,7 @@ def metric_shares(
             found: Floats = (gradients * slope) @ path.rates
             return found
 
-        return _Component(rates, values(_at(path, model, 1.0)[0], settings) - start)
+        return _Component([rates], values(_at(path, model, 1.0)[0], settings) - start)
 
     start = values(np.zeros(len(path.z)), model.settings(model.components[0][1]))
     return _over_components(path, model, component, tol), start
@@ -232,9 +237,13 @@ def _expected_ranks(path: Path, model: RankModel, part: SmoothedIndicator) -> Fl
 
 
 class _Component(NamedTuple):
-    """Functions of one component of the mixture: their rates of change (..., D) at t, and all their change."""
+    """Functions of one component of the mixture.
 
-    rates: Callable[[float], Floats]
+    ways    Ways to compute their rates of change (..., D) at t, the fastest first.
+    change  (...) their values at the end of the path less those at its beginning.
+    """
+
+    ways: Sequence[Callable[[float], Floats]]
     change: Floats
 
 
@@ -242,12 +251,13 @@ def _over_components(
     path: Path, model: RankModel, component: Callable[[SmoothedIndicator], _Component], tol: float
 ) -> Shares:
     """Shares in a mixture. Each component is integrated to an equal part of the tolerance."""
-    shares, change = 0.0, 0.0
+    found = []
     for weight, part in model.components:
         own = component(part)
         limit = tol / (len(model.components) * weight)
-        shares = shares + weight * _integrated(path, own, part.sigma, limit)
-        change = change + weight * own.change
+        found.append((weight * _integrated(path, own, part.sigma, limit), weight * own.change))
+    shares: Floats = np.sum([own for own, _ in found], axis=0)
+    change: Floats = np.sum([own for _, own in found], axis=0)
     error = float(np.abs(shares.sum(axis=-1) - change).max(initial=0.0))
     return Shares(shares, change, error)
 
@@ -257,20 +267,27 @@ def _integrated(path: Path, component: _Component, width: float, tol: float) -> 
     if not path.z.any():  # all documents are tied all along
         return np.zeros((*component.change.shape, path.rates.shape[1]))
     nodes, reach = LEAST, width / float(path.z.std())
-    while True:
-        points = zip(*_nodes(nodes, reach), strict=True)
-        shares: Floats = sum(weight * component.rates(t) for t, weight in points)
-        error = np.abs(shares.sum(axis=-1) - component.change).max(initial=0.0)
-        if error <= tol or nodes >= MOST:
-            return shares
-        nodes += nodes // 2
+    shares = np.zeros((*component.change.shape, path.rates.shape[1]))
+    for rates in component.ways:
+        before = np.inf
+        while True:
+            shares = np.zeros_like(shares)
+            for t, weight in zip(*_nodes(nodes, reach), strict=True):
+                shares += weight * rates(t)
+            error = np.abs(shares.sum(axis=-1) - component.change).max(initial=0.0)
+            if error <= tol:
+                return shares
+            if nodes >= MOST or (rates is not component.ways[-1] and error > before / 2):
+                break
+            nodes, before = nodes + nodes // 2, error
+    return shares
 
 
 def _nodes(n: int, reach: float) -> tuple[list[float], list[float]]:
     """Nodes and weights on [0, 1]: those of Gauss and Legendre in u, where t = c sinh(u arsinh(1 / c)).
 
-    At c = `reach`, documents a typical distance apart are one width apart. Before, ranks change evenly with t;
-    after, with its logarithm.
+    At t = c, `reach`, documents a typical distance apart are one width apart. Before, ranks change evenly
+    with t; after, with its logarithm.
     """
     u, w = _legendre(n)
     c = min(max(reach, 1e-12), 1e6)
@@ -285,7 +302,7 @@ def _legendre(n: int) -> tuple[Floats, Floats]:
 
 
 def _turned(path: Path) -> Integers:
-    """Documents (n,) at each place if, of tied documents, each takes the place before, and the first the last."""
+    """Documents (n,) at each place if each moves one place up among those it is tied with, in a circle."""
     turned = np.arange(1, len(path.z) + 1)
     turned[np.append(path.starts[1:], len(path.z)) - 1] = path.starts
     return turned
@@ -302,9 +319,9 @@ def _rows_of(gains: NativeGains | NativeTerms, rows: Integers) -> NativeGains | 
 def _without_order(path: Path, gradient: Floats, turned: Floats) -> Floats:
     """Mean of the gradient over all orders of the tied documents.
 
-    Of the gradient of document j at place k, one summand depends on j and one on k. From `turned`, the gradient
-    with each tied document at the place before, we get the differences of the second between places, and
-    replace it by its mean.
+    Of the gradient of document j at place k, one summand depends on j and one on k. From `turned`, the
+    gradient with each tied document at the place before, we get the differences of the second between places,
+    and replace it by its mean.
     """
     steps = np.zeros_like(gradient)
     steps[1:] = gradient[1:] - turned[:-1]

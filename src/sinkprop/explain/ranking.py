@@ -1,4 +1,4 @@
-"""The function explain_ranking: from contributions to scores to contributions to expected ranks and metrics."""
+"""The function explain_ranking: from contributions to scores to those to expected ranks and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sinkprop.calibration import RankCalibration
 from sinkprop.calibration.widths import typical_spread
 from sinkprop.common.arguments import number, whole
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_label_columns
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.explain.contributions import checked_contributions
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "explain_ranking"]
 
 LONGEST = 1_000  # documents of a query of which all ranks are explained, which takes quadratic time
+_OF_METRIC = 500  # ratio of the errors of a rank and of the metric
 _LEAST_TOL = 1e-4  # expected ranks themselves have rounding errors of about a tenth of this
 _ALL_AT_ONCE = 300  # in longer queries, the ranks of documents are explained one by one
 
@@ -46,16 +47,16 @@ def explain_ranking(
     top: int | None = None,
     base: bool = True,
     feature_names: Sequence[str] | None = None,
-    tol: float = 0.01,
+    tol: float = 0.05,
 ) -> RankingExplanation:
     """Contribution of each feature to the expected ranks of documents, and to the metric of their query.
 
-    The model may be any whose score is a sum of contributions of the features, such as SHAP values. Rankers of
-    this library have a method `explain`. The contributions c_d of the features d to the scores s of a query
-    are followed along ``s(t) = t sum_d c_d``, from tied documents at t = 0 to the scores at t = 1. Feature d
-    gets the share ``int_0^1 grad f(s(t)) . c_d dt`` of a function f, an expected rank or the expected metric:
-    the value of Aumann and Shapley. Shares sum to the change of f from a random order to the ranking. A feature
-    that adds the same number to all documents of a query gets 0.
+    The model may be any whose score is a sum of contributions of the features, such as SHAP values. Rankers
+    of this library have a method `explain`. The contributions c_d of the features d to the scores s of a
+    query are followed along ``s(t) = t sum_d c_d``, from tied documents at t = 0 to the scores at t = 1.
+    Feature d gets the share ``int_0^1 grad f(s(t)) . c_d dt`` of a function f, an expected rank or the
+    expected metric: the value of Aumann and Shapley. The shares sum to the change of f from a random order to
+    the ranking. A feature that adds the same number to all documents of a query gets 0.
 
     Parameters
     ----------
@@ -71,8 +72,8 @@ def explain_ranking(
     calibration : RankCalibration, optional
         Calibration of the scores, whose expected ranks are explained.
     relaxation : str or Relaxation, optional
-        Smoothed indicator whose expected ranks are explained if there is no calibration. By default a Gaussian
-        one, as wide as the typical spread of the scores of a query.
+        Smoothed indicator whose expected ranks are explained if there is no calibration. By default a
+        Gaussian one, as wide as the typical spread of the scores of a query.
     n_iter : float, "converged" or Converged, default 5
         Number of Sinkhorn iterations; only without calibration.
     epsilon : float, default 1e-6
@@ -88,8 +89,8 @@ def explain_ranking(
         Whether the last column of an array is the base value.
     feature_names : sequence of str, optional
         Names of the D features.
-    tol : float, default 0.01
-        Largest error of the integral, in ranks, from 1e-4; for the metric, a hundredth of it.
+    tol : float, default 0.05
+        Largest error of the integral, in ranks, from 1e-4; for the metric, 1/500 of it.
 
     Returns
     -------
@@ -98,9 +99,8 @@ def explain_ranking(
 
     Notes
     -----
-    If documents are tied, those of them with other contributions share the effect on the order of the tied ones
-    equally. With the kernel "laplace", whose derivative at ties is one-sided, the contributions to the metric
-    then depend on the order of the rows.
+    The derivative at tied documents is the mean over their orders. With the kernel "laplace", whose
+    derivative at ties is one-sided, the contributions to the metric then depend on the order of the rows.
 
     Examples
     --------
@@ -149,13 +149,23 @@ def explain_ranking(
         rank_error[q] = found.error
         if gains is not None:
             given = _as_gains(gain, gains[placed], labeled=labels is not None)
-            of_metric, start = metric_shares(path, own, [given], tol / 100)
+            of_metric, start = metric_shares(path, own, [given], tol / _OF_METRIC)
             values[0][q], values[1][q] = of_metric.shares[0], start[0] + of_metric.change[0]
             values[2][q], metric_error[q] = start[0], of_metric.error
     _warn_of_errors(rank_error, metric_error, tol, groups)
-    measured = values if gains is not None else (None, None, None)
+    known = gains is not None
     return RankingExplanation(
-        names, parts, ranks, expected, *measured, str(gain), rank_error, metric_error, groups
+        feature_names=names,
+        scores=parts,
+        ranks=ranks,
+        expected_ranks=expected,
+        metric=values[0] if known else None,
+        expected_metric=values[1] if known else None,
+        random_metric=values[2] if known else None,
+        metric_name=str(gain),
+        rank_error=rank_error,
+        metric_error=metric_error,
+        groups=groups,
     )
 
 
@@ -188,7 +198,10 @@ def _separable(gain: Gain) -> bool:
 
 
 def _expected_gains(calibration: RankCalibration, scores: Floats, groups: Groups, gain: Gain) -> Floats:
-    """Gain that the calibration expects of each document, (N,): sum_g P(label >= g) (gain of g - next lower)."""
+    """Gain that the calibration expects of each document, (N,).
+
+    It is the sum over the grades of P(label >= grade) times what the grade's gain is above the one before.
+    """
     assert isinstance(gain, RankLinearGain)
     grades = np.append(0.0, calibration.grades)
     steps = np.diff(gain.gains(grades))
@@ -216,8 +229,8 @@ def _models(
     )
     if not isinstance(chosen, SmoothedIndicator):
         raise ValueError(
-            "relaxation must be a SmoothedIndicator to explain ranks; a partitioned measure is not supported. "
-            "Give a calibration, or a SmoothedIndicator."
+            "relaxation must be a SmoothedIndicator to explain ranks; a partitioned measure is not "
+            "supported. Give a calibration, or a SmoothedIndicator."
         )
     fixed = RankModel.of_relaxation(chosen, n_iter, epsilon)
     fixed.smoothing(chosen)  # checks n_iter and epsilon
@@ -247,13 +260,13 @@ def _check_lengths(groups: Groups, top: int | None) -> None:
 
 
 def _warn_of_errors(rank_error: Floats, metric_error: Floats, tol: float, groups: Groups) -> None:
-    bad = (rank_error > tol) | (metric_error > tol / 100)
+    bad = (rank_error > tol) | (metric_error > tol / _OF_METRIC)
     if bad.any():
         first = groups.queries.tolist()[int(np.argmax(bad))]
         warnings.warn(
-            f"explain_ranking: the contributions of {int(bad.sum())} of {len(bad)} queries, first {first!r}, do "
-            "not sum to what they should within tol; see rank_error and metric_error. A larger sigma makes the "
-            "integral easier.",
+            f"explain_ranking: the contributions of {int(bad.sum())} of {len(bad)} queries, first {first!r}, "
+            "do not sum to what they should within tol; see rank_error and metric_error. A larger sigma "
+            "makes the integral easier.",
             UserWarning,
             stacklevel=3,
         )

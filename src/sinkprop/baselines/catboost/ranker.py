@@ -292,8 +292,9 @@ class CatBoostRanker(TreeRanker):
             type="ShapValues",
             thread_count=openmp_threads(self.n_threads, len(X)),
         )
-        features = [feature for feature, _ in self.columns_] + [self.n_features_in_]
-        np.add.at(found, (slice(None), features), own)
+        for column, (feature, _) in enumerate(self.columns_):
+            found[:, feature] += own[:, column]
+        found[:, -1] = own[:, -1]
         return found
 
     def _set_model(self, model: Any) -> None:
