@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sinkprop import baselines, datasets
     from sinkprop import calibration as calibration
     from sinkprop import clicks as clicks
+    from sinkprop import explain as explain
     from sinkprop import export as export
     from sinkprop import gbdt as gbdt
     from sinkprop import permutations as permutations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sinkprop.data.query_sizes import load_query_sizes
     from sinkprop.estimator.selection import Selection
     from sinkprop.experiment.systems import compare_scores
+    from sinkprop.explain import explain_ranking
     from sinkprop.linear.ranker import SinkPropRanker
     from sinkprop.linear.records import Annealing, FitResult
     from sinkprop.metrics.conventions import Convention
@@ -105,6 +107,7 @@ __all__ = [
     "evaluate",
     "expected_gain",
     "expected_ranks",
+    "explain_ranking",
     "exposure_policy",
     "load_diversity_qrels",
     "load_frame",
@@ -180,6 +183,8 @@ _LAZY = {
     "expected_gain": "sinkprop.objective.expected_gain",
     "expected_ranks": "sinkprop.objective.rank_distribution",
     "experiment": "sinkprop.experiment",
+    "explain": "sinkprop.explain",
+    "explain_ranking": "sinkprop.explain",
     "export": "sinkprop.export",
     "exposure_policy": "sinkprop.policies",
     "gbdt": "sinkprop.gbdt",

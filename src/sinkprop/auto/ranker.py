@@ -278,6 +278,17 @@ class AutoRanker(CategoricalInputs, BaseRanker):
                 total += (self.weights_[name] / len(rankers) / scale) * ranker.predict(X, qid=qid)
         return total
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        check_is_fitted(self, "members_")
+        qid = None if groups is None else groups.codes
+        total = np.zeros((len(X), self.n_features_in_ + 1))
+        for name, rankers in self.members_.items():
+            for ranker, scale in zip(rankers, self.scales_[name], strict=True):
+                if self.weights_[name]:
+                    share = self.weights_[name] / len(rankers) / scale
+                    total += share * ranker.predict(X, qid=qid, pred_contrib=True)
+        return total
+
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = self._saved_params()
         saved["time_budget"] = float(self.time_budget)

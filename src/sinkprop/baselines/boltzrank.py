@@ -228,6 +228,10 @@ class BoltzRankRanker(TunedRanker):
         a = linear_scores(X, _with_intercepts(model.directions), self.scaling_)
         return pair_scores(scores, a, model.strengths, groups)
 
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        # with pair potentials, a score is not a sum of contributions of the document's own features
+        return None if len(self.strengths_) else super()._linear_model()
+
     def _set_model(self, model: Any) -> None:
         self.coef_, self.intercept_ = model.weights, 0.0
         self.directions_, self.strengths_ = model.directions, model.strengths

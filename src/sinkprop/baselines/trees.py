@@ -417,6 +417,11 @@ class LightGBMRanker(TreeRanker):
         )
         return scores
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        n_threads = openmp_threads(self.n_threads, len(X))
+        found = self.booster_.predict(X, pred_contrib=True, num_threads=n_threads)
+        return np.asarray(found, dtype=np.float64)
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         self._text = booster_text(booster, n_trees)

@@ -193,6 +193,12 @@ class XGBoostRanker(TreeRanker):
         self.booster_.set_param({"nthread": openmp_threads(self.n_threads, len(X))})
         return super()._score_rows(X, groups)
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        n_threads = openmp_threads(self.n_threads, len(X))
+        self.booster_.set_param({"nthread": n_threads})
+        rows = _xgboost().DMatrix(X, nthread=n_threads, **self._feature_types())
+        return np.asarray(self.booster_.predict(rows, pred_contribs=True), dtype=np.float64)
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         # a copy without the training data, with only the chosen trees

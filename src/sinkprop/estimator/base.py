@@ -30,6 +30,7 @@ from sinkprop.estimator.click_inputs import taking_clicks
 from sinkprop.estimator.given_parameters import SETTINGS, given_from, given_record
 from sinkprop.estimator.keyword_habits import answering, refuse
 from sinkprop.estimator.selection import Selection
+from sinkprop.explain.contributions import linear_contributions
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
 from sinkprop.model_files import ModelFileError, read_model, write_model
@@ -176,8 +177,15 @@ class BaseRanker(CalibratedRanker):
         if the caller did not give them.
         """
 
-    def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Score documents.
+    def predict(
+        self,
+        X: Any,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        pred_contrib: bool = False,
+    ) -> Floats:
+        """Score documents, or explain their scores.
 
         Scores are comparable only between documents of the same query.
 
@@ -190,19 +198,46 @@ class BaseRanker(CalibratedRanker):
             depends on the other documents of its query. Not allowed with `Queries` or a stored set.
         group : array of shape (Q,), optional
             Sizes of consecutive queries, in place of `qid`.
+        pred_contrib : bool, default False
+            Whether to return the contribution of each feature to the score (its SHAP value) in place of the
+            score. Linear rankers and trees have contributions. Those of a linear ranker are relative to the
+            mean of the feature: over the training documents with ``normalization="standard"``, over the
+            documents of the query with "query". With "none", the means are not known, and count as 0.
 
         Returns
         -------
-        array of shape (N,)
-            Scores; larger ranks higher.
+        array of shape (N,) or (N, D + 1)
+            Scores; larger ranks higher. With `pred_contrib`, one column for each feature, and a last column
+            with the base value, the score of a document with the mean features or, for trees, the mean score;
+            the sum of a row is the score.
         """
+        work, width = self._score_rows, tuple[int, ...]()
+        if pred_contrib:
+            work, width = self._contributions, (self.n_features_in_ + 1,)
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
-            scores = np.empty(len(stored))
-            self._fill(scores, stored, self._score_rows)
-            return scores
+            found = np.empty((len(stored), *width))
+            self._fill(found, stored, work)
+            return found
         X, groups = self._rows(X, qid, group)
-        return self._score_rows(self._prepared(X, groups), groups)
+        return work(self._prepared(X, groups), groups)
+
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """Contributions (N, D + 1) of the features to the scores of rows X, which `_prepared` returned."""
+        model = self._linear_model()
+        if model is None:
+            raise ValueError(
+                f"predict: {type(self).__name__} has no contributions of features (pred_contrib=True); "
+                "linear rankers and trees have. Estimate them with a package such as shap, and give them to "
+                "sinkprop.explain_ranking."
+            )
+        return linear_contributions(X, *model, self.scaling_, self.missing_, groups)
+
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        """Weights of the scaled columns and intercept of a linear ranker; None for others."""
+        check_is_fitted(self)
+        weights = getattr(self, "coef_", None)
+        return None if weights is None else (weights, float(getattr(self, "intercept_", 0.0)))
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Compute the outputs of the model: one score per row, or two numbers for a partitioned measure.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,14 +15,18 @@ from sinkprop.calibration.rank_calibration import LEAST_QUERIES, calibration_of,
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels
 from sinkprop.data.queries import Groups, Ids, Queries
+from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.external_queries import as_stored
 from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.inputs import RankerInputs
+from sinkprop.explain.ranking import explain_ranking
 from sinkprop.metrics.ranking import one_score_per_row
 from sinkprop.serving.probabilities import Probabilities
 
 if TYPE_CHECKING:
     from sinkprop.calibration import RankCalibration
+    from sinkprop.explain import RankingExplanation
+    from sinkprop.objective.gains import Gain
 
 __all__ = ["CalibratedRanker", "take_held_out"]
 
@@ -102,6 +107,84 @@ class CalibratedRanker(RankerInputs, Probabilities):
             raise ValueError(f"calibrate: {too_few(n, len(groups.queries))} The ranker {kept}.")
         self._calibrating, self._calibration = None, calibration_of(one_score_per_row(scores), labels, groups)
         return self
+
+    def explain(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        metric: str | Gain | None = None,
+        calibrated: bool = True,
+        sigma: float | None = None,
+        top: int | None = None,
+        tol: float = 0.05,
+    ) -> RankingExplanation:
+        """Contribution of each feature to the expected rank of each document, and to the metric of its query.
+
+        For rankers whose `predict` has contributions (`pred_contrib=True`): linear rankers and trees.
+        `sinkprop.explain_ranking` defines the result, and takes the contributions of any model.
+
+        Parameters
+        ----------
+        X : array of shape (N, D), DataFrame or Queries
+            Documents.
+        y : array of shape (N,) or (N, L), optional
+            Labels, for the metric; by default those of `Queries`. Without labels, the metric is that of the
+            gains which the calibration expects.
+        qid : array of shape (N,), optional
+            Query id of each row. Needed, unless `group` is given or X is `Queries`.
+        group : array of shape (Q,), optional
+            Sizes of consecutive queries, in place of `qid`.
+        metric : str or Gain, optional
+            Metric to explain, such as "ndcg@10" or "map". By default the ranker's `metric`.
+        calibrated : bool, default True
+            Whether to explain the calibrated expected ranks; see `expected_rank`.
+        sigma : float, optional
+            Width of the smoothed indicator for expected ranks that are not calibrated.
+        top : int, optional
+            Explain only the ranks of the first `top` documents of each query; 0 explains the metric only.
+            Needed for queries with more than 1,000 documents.
+        tol : float, default 0.05
+            Largest error of the contributions' sum, in ranks.
+
+        Returns
+        -------
+        RankingExplanation
+            Contributions of the features.
+
+        Examples
+        --------
+        >>> from sinkprop import SinkPropRanker
+        >>> from sinkprop.datasets import load_pydocs
+        >>> fold = load_pydocs(fold=1)
+        >>> ranker = SinkPropRanker(penalty=1e-2).fit(fold.train, eval_set=fold.vali)
+        >>> query = fold.test.select(fold.test.groups.queries[:1])
+        >>> found = ranker.explain(query)
+        >>> change = found.expected_ranks - (len(query) + 1) / 2
+        >>> bool(abs(found.ranks.sum(axis=1) - change).max() < 0.05)
+        True
+        """
+        rows, groups = self._rows_in_queries(X, qid, group, "explain")
+        calibration = self._calibration_for("explain", calibrated and sigma is None)
+        parts = self.predict(X, qid=qid, group=group, pred_contrib=True)
+        setting: dict[str, Any] = {"calibration": calibration}
+        if calibration is None:
+            _, setting = self._uncalibrated(self._prepared(rows, groups), groups, sigma)
+        labels = X.y if y is None and isinstance(X, Queries) else y
+        names = getattr(self, "feature_names_in_", None)
+        found = explain_ranking(
+            parts,
+            groups.codes,
+            labels,
+            metric=gain_under(self.metric if metric is None else metric, self.convention),
+            top=top,
+            feature_names=None if names is None else [str(name) for name in names],
+            tol=tol,
+            **setting,
+        )
+        return replace(found, groups=groups)
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

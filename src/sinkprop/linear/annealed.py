@@ -183,6 +183,12 @@ class AnnealedRanker(BaseRanker):
         theta = self._theta(X)
         return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
 
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        if self.relaxation_.width == 1:
+            return super()._linear_model()
+        both = self._weights @ np.array(score_weights(self.relaxation_))
+        return both[:-1], float(both[-1])
+
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         # With one score per document, the most likely ranking is the order of the scores.
         if self.relaxation_.width == 1:

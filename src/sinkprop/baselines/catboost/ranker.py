@@ -282,6 +282,22 @@ class CatBoostRanker(TreeRanker):
         )
         return np.asarray(found, dtype=np.float64)
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        found = np.zeros((len(X), self.n_features_in_ + 1))
+        if self.n_trees_ == 0:
+            found[:, -1] = self.trees_.constant
+            return found
+        guard_forked_process()
+        own = self.booster_.get_feature_importance(
+            _catboost().Pool(self._columns(X)),
+            type="ShapValues",
+            thread_count=openmp_threads(self.n_threads, len(X)),
+        )
+        for column, (feature, _) in enumerate(self.columns_):
+            found[:, feature] += own[:, column]
+        found[:, -1] = own[:, -1]
+        return found
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         if isinstance(booster, Trees):  # from a file
