@@ -4,7 +4,6 @@ import logging
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,8 @@ from sinkprop.datasets import make_ranking
 from sinkprop.gbdt import BoostedRanker
 from sinkprop.torch import MLP, NeuralRanker
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's own imports warn of what its dependencies will remove
-    mlflow, tracking = front_end("mlflow", "sinkprop.mlflow")
-    pytest.importorskip(
-        "alembic", reason='MLflow\'s local database needs pip install "sinkprop[test-frontends]"'
-    )
+mlflow, tracking = front_end("mlflow", "sinkprop.mlflow")
+front_end("alembic", "sinkprop")  # for the local database
 
 log_ranker, log_steps = tracking.log_ranker, tracking.log_steps
 

@@ -6,11 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import mlflow.pyfunc
 import numpy as np
-from mlflow.models import ModelSignature
-from mlflow.types import ColSpec, Schema, TensorSpec
-from mlflow.types.schema import AnyType
 
 import sinkprop
 from sinkprop.common.types import Floats
@@ -34,8 +30,10 @@ _EXTRAS = {
 def log_model(ranker: BaseRanker, file: Path) -> Any:
     """Log the saved ranker `file` as a model of the active run, and return MLflow's `ModelInfo`."""
     with warnings.catch_warnings():
-        # an example would be rows of the user's data
-        warnings.filterwarnings("ignore", message=".*[Ii]nput example")
+        # an example would be rows of the user's data; MLflow's import warns of its own types
+        warnings.filterwarnings("ignore", message=".*([Ii]nput example|Any type hint)")
+        import mlflow.pyfunc
+
         return mlflow.pyfunc.log_model(
             name="model",
             loader_module=__name__,
@@ -45,7 +43,7 @@ def log_model(ranker: BaseRanker, file: Path) -> Any:
         )
 
 
-def _signature(ranker: BaseRanker) -> ModelSignature | None:
+def _signature(ranker: BaseRanker) -> Any:
     """Columns of the input, in the order of the features; None if the features have no names.
 
     Their type is open, because MLflow refuses whole numbers for a column of floats.
@@ -53,6 +51,10 @@ def _signature(ranker: BaseRanker) -> ModelSignature | None:
     names = getattr(ranker, "feature_names_in_", None)
     if names is None:
         return None
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
+
     columns = [ColSpec(AnyType(), str(name)) for name in names]
     if QID not in names:
         columns.append(ColSpec(AnyType(), QID, required=False))
