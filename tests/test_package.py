@@ -138,7 +138,11 @@ def test_the_core_modules_are_found() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    for prefix, package in (("sinkprop.jax", "jax"), ("sinkprop.rerank", "sentence_transformers")):
+    for prefix, package in (
+        ("sinkprop.jax", "jax"),
+        ("sinkprop.mlflow", "mlflow"),
+        ("sinkprop.rerank", "sentence_transformers"),
+    ):
         if name.startswith(prefix):
             front_end(package, "sinkprop")
     module = importlib.import_module(name)

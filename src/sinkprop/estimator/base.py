@@ -46,7 +46,9 @@ R = TypeVar("R", bound="BaseRanker")
 # Parameters that say how a fit runs: where, on how many threads, and what it writes and calls. A model file
 # does not hold them. If a file from a stranger could set them, a later fit would write to a path, or connect
 # to a cluster, of the stranger's choice.
-OF_THE_RUN = frozenset(("checkpoint", "cluster", "distributed", "n_threads", "on_epoch", "on_stage"))
+OF_THE_RUN = frozenset(
+    ("checkpoint", "cluster", "distributed", "n_threads", "on_epoch", "on_round", "on_stage")
+)
 
 _OLD_KEYS = {"judged_by": "validated_on"}  # of fitted models in files of earlier versions
 

@@ -25,7 +25,7 @@ from sinkprop.gbdt.boosters import as_booster, booster_names, booster_of
 from sinkprop.gbdt.derivatives import GAIN, TreeLoss
 from sinkprop.gbdt.fitted import FittedTrees
 from sinkprop.gbdt.growing.fit import fit_boosters
-from sinkprop.gbdt.growing.loop import GrownModel
+from sinkprop.gbdt.growing.loop import GrownModel, Round
 from sinkprop.gbdt.growing.rows import categorical_columns, joined_rows, streamed_training_set
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import check_row_weight
@@ -116,6 +116,8 @@ class BoostedRanker(FittedTrees):
     cluster : optional
         Cluster to train on: a `dask.distributed.Client`, a Dask cluster, the address of a scheduler, or a
         number of local worker processes. By default the fit runs in this process.
+    on_round : callable, optional
+        Called with the `Round` after each round, which has its number and its criterion. Not on a cluster.
     lightgbm_parameters : keyword arguments
         Other parameters of LightGBM, by any of their names. Unless given, they have LightGBM's defaults.
         Those of `lightgbm.LGBMRanker` are:
@@ -216,6 +218,7 @@ class BoostedRanker(FittedTrees):
         random_state: int | None = 0,
         verbose: bool | int = True,
         cluster: Any = None,
+        on_round: Callable[[Round], None] | None = None,
         **lightgbm_parameters: Any,
     ) -> None:
         self.gain = gain
@@ -240,6 +243,7 @@ class BoostedRanker(FittedTrees):
         self.random_state = random_state
         self.verbose = verbose
         self.cluster = cluster
+        self.on_round = on_round
         self._others: tuple[str, ...] = ()  # names of the LightGBM parameters that were given
         self._add(lightgbm_parameters)
 
@@ -376,6 +380,7 @@ class BoostedRanker(FittedTrees):
             categorical=categorical_columns(categorical_feature, found, names, self.n_features_in_),
             init_model=self._first_trees(init_model),
             callbacks=list(callbacks or ()),
+            on_round=self.on_round,
         )
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
@@ -401,7 +406,7 @@ class BoostedRanker(FittedTrees):
         from sinkprop.gbdt.cluster.fit import check_evaluation, check_settings, cluster_data
 
         settings = self._fit_settings()
-        check_settings(settings, callbacks)
+        check_settings(settings, callbacks=callbacks, on_round=self.on_round)
         with cluster_data(self.cluster) as cluster:
             if is_elsewhere(X):
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=weights["sample_weight"], cluster=True)

@@ -126,6 +126,7 @@ class _Together:
             self.values.append(value)
             if number == 0 or plan.patience is None or value > self.values[self.best] + plan.min_delta:
                 self._best = number, scores
+            plan.report(number, value)
             at = f"{validation.criterion} {self.values[self.best]:.4f}"
             notify(number + 1, n_rounds, f"round {number + 1} of {len(self._boosters)} boosters, {at}")
             if plan.patience is not None and number - self.best >= plan.patience:
