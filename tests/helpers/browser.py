@@ -1,6 +1,6 @@
 """A real browser for tests of pages: Chromium, driven by Playwright.
 
-    from browser import chromium, opened, serious_findings
+    from browser import chromium, opened, serious_findings, served
 
     @pytest.fixture(scope="module")
     def browser():
@@ -15,8 +15,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +54,23 @@ def chromium() -> Iterator[Any]:
             yield launched
         finally:
             launched.close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: Any) -> None:
+        """Write nothing to stderr."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of a folder on this machine, without a slash at the end."""
+    handler = partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 @contextmanager
