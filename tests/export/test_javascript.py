@@ -162,7 +162,7 @@ def in_chromium(folder):
     with (
         served(folder) as address,
         chromium() as browser,
-        opened(browser, f"{address}/index.html", within=address, ready="html") as page,
+        opened(browser, f"{address}/index.html", within=address, ready="html", seconds=60) as page,
     ):
         return page.evaluate("""async () => {
             const ort = await import("./ort/ort.wasm.min.mjs");

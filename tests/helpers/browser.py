@@ -83,16 +83,17 @@ def opened(
     dark: bool = False,
     ready: str = "html[data-ready]",
     within: str | None = None,
+    seconds: float = 10,
 ) -> Iterator[Any]:
     """A page at an address, ready; by the end of the block it may have no error and no other request.
 
     `ready` selects an element that is there when the page is ready. A page of a site may also load files
-    whose address starts with `within`.
+    whose address starts with `within`. Each step may take so many seconds.
     """
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(1e3 * seconds)
     page = context.new_page()
     errors: list[str] = []
     requests: list[str] = []
