@@ -36,6 +36,12 @@ def example():
 
 
 @pytest.fixture(scope="module")
+def browser():
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="module")
 def built(example, tmp_path_factory):
     """The page, and what it was made from."""
     folder = tmp_path_factory.mktemp("page")
@@ -60,6 +66,7 @@ def expected(example, built, text):
     )
 
 
+@pytest.mark.slow
 def test_words_candidates_and_features_are_those_of_python(example, built):
     names = [document.docid for document in built.documents.documents]
     texts = [*names, *(document.line for document in built.documents.documents), *AWKWARD]
@@ -134,12 +141,13 @@ def assert_shown(built, page, result):
     assert f"{len(result['documents'])} candidates of {len(names):,} documents" in page.inner_text("#status")
 
 
-def test_the_page_ranks_as_python_does(example, built):
+@pytest.mark.slow
+def test_the_page_ranks_as_python_does(browser, example, built):
     test = built.parts[4]
     texts = [query.text for query, _ in test.queries]
     quality = json.loads((built.folder / "index.json").read_text(encoding="utf-8"))["quality"]
-    with served(built.folder) as address, chromium() as browser:
-        # `opened` fails if the page asks for anything from elsewhere; a busy machine compiles WebAssembly for long
+    with served(built.folder) as address:
+        # `opened` fails if the page asks for anything from elsewhere; WebAssembly takes seconds to compile
         options = {"within": f"{address}/", "seconds": 60}
         with opened(browser, f"{address}/index.html", **options) as page:
             for text in [*QUERIES, *texts[:3]]:
@@ -152,8 +160,8 @@ def test_the_page_ranks_as_python_does(example, built):
             page.locator("#more").click()
             page.wait_for_function("document.querySelectorAll('#results > li').length === 20")
 
-            results = [search(page, text) for text in texts]
-            both = np.mean([result["ndcg"] for result in results], axis=0)
+            ndcg = "async (text) => (await (await import('./page.mjs')).search(text)).ndcg"
+            both = np.mean([page.evaluate(ndcg, text) for text in texts], axis=0)
             np.testing.assert_allclose(both, [quality["model"], quality["bm25"]], rtol=0, atol=1e-12)
 
             page.locator("#tries button").first.click()
@@ -185,18 +193,19 @@ def test_the_page_ranks_as_python_does(example, built):
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_missing_model_is_explained_on_the_page(built, tmp_path):
-    """Without the model the page says so, rather than nothing."""
+@pytest.mark.slow
+def test_a_missing_model_is_explained_on_the_page(browser, built, tmp_path):
     for path in built.folder.rglob("*"):
         if path.is_file() and path.name != "model.onnx":
             copy = tmp_path / path.relative_to(built.folder)
             copy.parent.mkdir(exist_ok=True)
             copy.symlink_to(path)
-    with served(tmp_path) as address, chromium() as browser:
+    with served(tmp_path) as address:
         page = browser.new_page()
         page.goto(f"{address}/index.html")
         page.wait_for_selector("#status.failed")
         assert "model.onnx: 404" in page.inner_text("#status")
+        page.close()
 
 
 def test_missing_packages_are_named_before_anything_is_written(example, tmp_path):

@@ -1,6 +1,7 @@
 """ONNX exports by onnxruntime-node and, in Chromium, onnxruntime-web: the outputs are those of Python."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from export_rankers import (
     training,
 )
 from javascript import FOLDER, node, packages, web_runtime
+from places import ROOT
 
 from sinkprop import Annealing, SinkPropRanker
 from sinkprop.baselines import CatBoostRanker, LightGBMRanker, RegressionRanker, XGBoostRanker
@@ -151,17 +153,23 @@ def cases(tmp_path_factory):
     return made, folder
 
 
-def in_node(folder):
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as launched:
+        yield launched
+
+
+def in_node(folder, request):
     return json.loads(node(FOLDER / "run_graphs.mjs", folder))
 
 
-def in_chromium(folder):
+def in_chromium(folder, request):
+    browser = request.getfixturevalue("browser")
     web_runtime(folder / "ort")
     (folder / "graphs.mjs").write_bytes((FOLDER / "graphs.mjs").read_bytes())
     (folder / "index.html").write_text('<!doctype html><link rel="icon" href="data:,"><title>graphs</title>')
     with (
         served(folder) as address,
-        chromium() as browser,
         opened(browser, f"{address}/index.html", within=address, ready="html", seconds=60) as page,
     ):
         return page.evaluate("""async () => {
@@ -182,10 +190,11 @@ def python_outputs(case):
         yield dict(zip(names, outputs, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [in_node, in_chromium])
-def test_outputs_and_rankings_are_those_of_python(engine, cases):
+def test_outputs_and_rankings_are_those_of_python(engine, cases, request):
     made, folder = cases
-    found = engine(folder)
+    found = engine(folder, request)
     assert len(found) == len(made)
     for case, runs in zip(made, found, strict=True):
         queries = zip(case.queries, runs, case.expected, python_outputs(case), strict=True)
@@ -227,3 +236,55 @@ def assert_probabilities(ranker, rows, arrays):
         }
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-6, err_msg=name)
+
+
+def blocks(language):
+    """The blocks of a language in docs/browser.md."""
+    text = (ROOT / "docs/browser.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """The folder in which the Python of the guide has run, and the lines that its JavaScript should print."""
+    folder = tmp_path_factory.mktemp("guide")
+    (code,) = blocks("python")
+    names = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        exec(compile(code, "docs/browser.md", "exec"), names)
+    ranker, query = names["ranker"], names["query"]
+    probabilities = ranker.predict_proba(query)
+    first = np.argsort(-ranker.predict(query), kind="stable")[:5]
+    lines = [f"{query.docid[i]} {probabilities[i]:.3f}" for i in first]
+    return folder, lines, f"sure of the first: {ranker.confidence(query)[0]:.3f}"
+
+
+def test_the_guide_writes_a_model_and_a_query(guide):
+    folder, lines, _ = guide
+    assert sorted(path.name for path in folder.iterdir()) == ["query.json", "ranker.onnx"]
+    assert len(lines) == 5
+
+
+def test_the_guide_runs_in_node(guide, tmp_path):
+    folder, lines, sure = guide
+    (code,) = blocks("js")
+    (tmp_path / "rank.mjs").write_text(code)
+    (tmp_path / "node_modules").symlink_to(packages())
+    for path in folder.glob("*.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert node("rank.mjs", cwd=tmp_path).splitlines() == [*lines, sure]
+
+
+def test_the_guide_runs_in_a_browser(browser, guide, tmp_path):
+    folder, lines, _ = guide
+    web_runtime(tmp_path / "ort")
+    (code,) = blocks("html")
+    (tmp_path / "index.html").write_text(code.replace("<title>", '<link rel="icon" href="data:,"><title>'))
+    for path in folder.glob("*.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with (
+        served(tmp_path) as address,
+        opened(browser, f"{address}/index.html", within=address, ready="li", seconds=60) as page,
+    ):
+        assert page.locator("li").all_inner_texts() == lines
