@@ -38,6 +38,7 @@ NOT_RUN = {
 }
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
+    "docs/browser.md": "export/test_javascript.py",
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
     "docs/migration.md": "torch/test_migration.py",
