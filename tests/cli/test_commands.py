@@ -936,7 +936,8 @@ def test_a_file_that_is_no_model(files, tmp_path, run, content, said):
         (["predict", "MODEL", "TEST", "--run-name", "two words"], "'two words' is not a single word"),
         (["predict", "MODEL", "TEST", "--format", "csv"], "--format"),
         (["evaluate", "TEST"], "got none of them"),
-        (["evaluate", "TEST", "--model", "MODEL", "--feature", "1"], "got --model and --feature"),
+        (["evaluate", "TEST", "--model", "MODEL", "--feature", "1", "--calibration"], "got 2 systems"),
+        (["evaluate", "TEST", "--feature", "1", "--feature", "1"], "--feature '1' is given twice"),
         (["evaluate", "TEST", "--feature", "1", "--csv", "TEST"], "--csv and DATA are the same file"),
         (["evaluate", "TEST", "--feature", "1", "--csv", "-", "--json", "-"], "--csv and --json are"),
         (["evaluate", "TEST", "--feature", "1", "--metrics", "ndcg@"], "ndcg@"),
@@ -989,7 +990,7 @@ def test_a_defect_is_one_line_too(files, run, monkeypatch):
     def broken(*arguments, **options):
         raise KeyError("no such thing")
 
-    monkeypatch.setattr("sinkprop.cli.evaluate.evaluate_ranking", broken)
+    monkeypatch.setattr("sinkprop.cli.evaluation.systems.evaluate", broken)
     monkeypatch.delenv("SINKPROP_TRACEBACK", raising=False)
     done = run("evaluate", files / "test.txt", "--feature", "1")
     assert (done.status, done.out) == (1, "")

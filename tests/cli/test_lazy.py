@@ -14,11 +14,12 @@ from sinkprop import cli
 from sinkprop.baselines import RegressionRanker
 from sinkprop.cli.commands import COMMANDS
 from sinkprop.cli.evaluate import evaluated
+from sinkprop.cli.evaluation.options import System
 from sinkprop.cli.export import compare_scores, export_ranker
 from sinkprop.cli.options import comma_separated, keep_apart, parsed_by, whole_number
 from sinkprop.cli.predict import predictions
 from sinkprop.cli.reading import Reading
-from sinkprop.cli.report import report_on_models
+from sinkprop.cli.report import report_on_systems
 from sinkprop.cli.train import new_ranker, train_on_files
 
 
@@ -111,13 +112,13 @@ def test_training_gives_its_record(queries, data, tmp_path, capsys):
 
 
 def test_evaluating_gives_the_evaluation(queries, data, model, capsys):
-    found = evaluated(data, Reading(), {"model": model}, metrics="ndcg@3,map", ties="worst")
+    found = evaluated(data, Reading(), System("model", str(model)), metrics="ndcg@3,map", ties="worst")
     ranker = sinkprop.load_model(model)
     scores = ranker.predict(queries.X)
     expected = sinkprop.evaluate(queries.y, scores, queries.qid, "ndcg@3,map", ties="worst")
     assert dict(found.result) == dict(expected)
     assert (found.name, found.by) == (str(data), f"the model {model}")
-    by_feature = evaluated(data, Reading(), {"feature": "2"})
+    by_feature = evaluated(data, Reading(), System("feature", "2"))
     assert dict(by_feature.result) != dict(found.result)
     assert capsys.readouterr() == ("", "")
 
@@ -130,7 +131,9 @@ def test_predicting_gives_texts(queries, data, model):
 
 
 def test_a_report_is_data(data, model):
-    found = report_on_models(data, {"mine": model}, Reading(), metrics="map", title="A title")
+    found = report_on_systems(
+        data, [System("model", str(model), "mine")], Reading(), metrics="map", title="A title"
+    )
     assert found["title"] == "A title"
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 

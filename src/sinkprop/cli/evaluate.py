@@ -1,11 +1,8 @@
-"""The command `sinkprop evaluate`: metrics of a model, of scores, of a feature or of a TREC run."""
+"""The command `sinkprop evaluate`: metrics of models, scores, features and TREC runs, alone or compared."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +10,21 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from sinkprop.cli.evaluation.comparison import (
+    compared,
+    comparison_csv,
+    comparison_record,
+    print_comparison,
+)
+from sinkprop.cli.evaluation.options import OrderedCommand, System, SystemType, given_systems, input_files
+from sinkprop.cli.evaluation.results import (
+    Evaluated,
+    calibration_csv,
+    evaluation_csv,
+    evaluation_record,
+    print_evaluation,
+)
+from sinkprop.cli.evaluation.systems import RankedFile
 from sinkprop.cli.options import (
     LogCommand,
     LogOption,
@@ -34,41 +46,20 @@ from sinkprop.cli.options import (
 )
 from sinkprop.cli.output import (
     as_json,
-    complain,
-    console,
-    counted,
     is_stdout,
-    notes_on_stderr,
-    say_written,
     write_output,
 )
 from sinkprop.cli.reading import (
     Reading,
-    check_missing,
-    document_names,
-    file_name,
     over_blocks,
-    query_names,
-    ranks_by_score,
-    read_bytes,
-    read_data,
-    read_model_file,
     with_features_of,
 )
-from sinkprop.common.console import print_columns, say
-from sinkprop.common.types import Floats
-from sinkprop.data.queries import Queries
 from sinkprop.metrics.conventions import CHOICES
-from sinkprop.metrics.evaluation import Evaluation, evaluate_blocks
-from sinkprop.metrics.evaluation import evaluate as evaluate_ranking
 from sinkprop.metrics.measures import parse_metrics
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sinkprop.calibration import CalibrationReport
     from sinkprop.estimator.base import BaseRanker
-    from sinkprop.store import StoredQueries
 
 __all__ = ["Evaluated", "evaluate_command", "evaluated"]
 
@@ -98,25 +89,45 @@ def _check_metrics(context: click.Context, option: click.Parameter, text: str) -
     return text
 
 
+class _EvaluateCommand(OrderedCommand, LogCommand):
+    """The command, which knows the order of its systems and lists options for click logs apart."""
+
+
 @click.command(
-    "evaluate", cls=LogCommand, short_help="Compute metrics of a model, scores, a feature or a TREC run."
+    "evaluate",
+    cls=_EvaluateCommand,
+    short_help="Compute metrics of a model, scores, a feature or a TREC run.",
 )
 @click.argument("data", type=data_path(stored=True))
 @click.option(
-    "--model", type=data_path(stdin=False), metavar="FILE", help="Rank by the scores of a saved model."
+    "--model",
+    type=SystemType("model"),
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Rank by the scores of a saved model. Like the next three options, it can be given several times.",
 )
 @click.option(
     "--scores",
-    type=data_path(),
-    metavar="FILE",
-    help="Rank by scores from a file: one number per line, one line per row of DATA.",
+    type=SystemType("scores"),
+    multiple=True,
+    metavar="[NAME=]FILE|@COLUMN",
+    help="Rank by scores from a file: one number per line, one line per row of DATA. With @, from a column "
+    "of DATA: its name in Parquet, the id of a feature in LETOR text.",
 )
 @click.option(
     "--feature",
+    type=SystemType("feature"),
+    multiple=True,
     metavar="ID",
     help="Rank by one feature: its id in LETOR text, or its column name in Parquet.",
 )
-@click.option("--run", type=data_path(), metavar="FILE", help="Rank by the scores in a TREC run file.")
+@click.option(
+    "--run",
+    type=SystemType("run"),
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Rank by the scores in a TREC run file.",
+)
 @metrics_option(
     METRICS,
     check=_check_metrics,
@@ -187,10 +198,6 @@ def _check_metrics(context: click.Context, option: click.Parameter, text: str) -
 def evaluate_command(
     data: Path,
     clicks: bool,
-    model: Path | None,
-    scores: Path | None,
-    feature: str | None,
-    run: Path | None,
     baseline: Path | None,
     bias: Path | None,
     click_method: str | None,
@@ -210,6 +217,7 @@ def evaluate_command(
     sinkprop evaluate test.txt --scores scores.txt --metrics ndcg@1-10,map,mrr
     sinkprop evaluate test.txt --feature 25 --convention lightgbm
     sinkprop evaluate test.txt --run test.run --convention trec --ties average
+    sinkprop evaluate test.parquet --scores production=@score --model new=m.model
     sinkprop evaluate test.txt --model m.model --per-query --csv queries.csv
     sinkprop evaluate test.txt --model m.model --json - | jq .metrics
     sinkprop evaluate test.queries --model m.model
@@ -218,7 +226,9 @@ def evaluate_command(
     sinkprop evaluate --clicks log.parquet --model m.model --baseline old.model
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
-    which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
+    which is read block by block. Give one or several of --model, --scores, --feature and --run to rank by.
+    Several are compared with the first: means with 95 % confidence intervals, and differences with intervals,
+    p-values of the randomization test, and the number of queries that each wins and loses.
 
     Programs that report a metric under the same name often compute different numbers: they differ in
     gain and discount, and in how they treat ties, queries with few documents, and queries without a
@@ -226,7 +236,8 @@ def evaluate_command(
     the definition that was used.
 
     A document of DATA that is missing from a TREC run ranks below the documents in the run. A document
-    of the run that is missing from DATA is an error.
+    of the run that is missing from DATA is an error. The documents of a query of DATA that has none in the
+    run stay in the order of DATA.
 
     A model is calibrated on the queries that chose it; DATA should have other queries. The calibration
     error is the mean distance between forecast probabilities and observed frequencies, in ten bins of
@@ -238,30 +249,24 @@ def evaluate_command(
     must not have been trained on this log. See `sinkprop clicks --help`.
     """  # noqa: D301
     check_clicks(clicks, _NOT_OF_CLICKS)
-    if clicks and model is None:
-        raise click.UsageError("--clicks needs --model, the model to evaluate.")
-    by = {"model": model, "scores": scores, "feature": feature, "run": run}
-    given = [f"--{name}" for name, value in by.items() if value is not None]
-    if len(given) != 1:
-        got = " and ".join(given) or "none of them"
-        raise click.UsageError(f"give one of --model, --scores, --feature and --run to rank by; got {got}.")
-    if calibration and model is None:
-        raise click.UsageError("--calibration needs --model, a model that has a calibration.")
+    systems = given_systems(options)
+    _check_systems(systems, clicks=clicks, calibration=calibration)
     if plot is not None and not calibration:
         raise click.UsageError("--plot needs --calibration.")
-    files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
+    inputs = input_files(systems)
+    files = {**inputs, "--group": options["group"]}
     files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
     keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
-    if str(data) == "-" and "-" in (str(scores), str(run)):
+    if str(data) == "-" and "-" in map(str, inputs.values()):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     reading = Reading.taken_from(options)
-    if clicks and model is not None:
+    if clicks:
         from sinkprop.cli.clicks.evaluation import evaluated_on_clicks, print_values
         from sinkprop.cli.clicks.logs import ClickReading
 
         record = evaluated_on_clicks(
             data,
-            model,
+            next(Path(s.value) for s in systems),
             ClickReading.taken_from(options),
             options["metrics"],
             feature_columns=reading.feature_columns,
@@ -278,321 +283,85 @@ def evaluate_command(
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
     options["empty"] = int(empty) if empty in ("0", "1") else empty
-    found = evaluated(data, reading, by, calibration=calibration, **without_log_options(options))
+    options = without_log_options(options)
+    if len(systems) > 1:
+        ranked = RankedFile.read(data, reading, systems)
+        several = compared(ranked, systems, **options)
+        if json_file is not None:
+            write_output(json_file, as_json(comparison_record(ranked, systems, several, per_query=per_query)))
+        if csv_file is not None:
+            write_output(csv_file, comparison_csv(several))
+        if not is_stdout(json_file) and not is_stdout(csv_file):
+            print_comparison(ranked, systems, several, per_query=per_query, wrote=[json_file, csv_file])
+        return
+    found = evaluated(data, reading, systems[0], calibration=calibration, **options)
     report = found.calibration
     if plot is not None and report is not None:
         from sinkprop.plot import reliability_diagrams
 
         reliability_diagrams(report).figure.savefig(plot)
     if json_file is not None:
-        write_output(json_file, as_json(_record(found, per_query=per_query)))
+        write_output(json_file, as_json(evaluation_record(found, per_query=per_query)))
     if csv_file is not None:
-        write_output(csv_file, _csv(found.result) if report is None else _calibration_csv(report))
+        write_output(csv_file, evaluation_csv(found.result) if report is None else calibration_csv(report))
     if not is_stdout(json_file) and not is_stdout(csv_file):
-        _print(found, per_query=per_query, wrote=[plot, json_file, csv_file])
+        print_evaluation(found, per_query=per_query, wrote=[plot, json_file, csv_file])
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluated:
-    """The metrics of a ranking of a file's documents.
-
-    result   Metrics of each query and their means.
-    queries  Queries of the file.
-    name     Name of the file.
-    by       What the documents are ranked by, such as "the model m.model".
-    calibration  Check of the model's probabilities, if it was asked for.
-    """
-
-    result: Evaluation
-    queries: Queries | StoredQueries
-    name: str
-    by: str
-    calibration: CalibrationReport | None = None
+def _check_systems(systems: Sequence[System], *, clicks: bool, calibration: bool) -> None:
+    """Raise a usage error unless there is a system, and a single model where an option needs one."""
+    models = [system for system in systems if system.kind == "model"]
+    if clicks and not models:
+        raise click.UsageError("--clicks needs --model, the model to evaluate.")
+    if clicks and len(models) > 1:
+        raise click.UsageError("--clicks takes one --model; give the other as --baseline.")
+    if not systems:
+        raise click.UsageError(
+            "give one or several of --model, --scores, --feature and --run to rank by; got none of them."
+        )
+    if calibration and not models:
+        raise click.UsageError("--calibration needs --model, a model that has a calibration.")
+    if calibration and len(systems) > 1:
+        raise click.UsageError(
+            f"--calibration takes one --model and nothing else; got {len(systems)} systems."
+        )
 
 
 def evaluated(
     data: Path,
     reading: Reading,
-    by: Mapping[str, Any],
+    system: System,
     *,
     metrics: str = METRICS,
     convention: str | None = None,
     calibration: bool = False,
     **options: Any,
 ) -> Evaluated:
-    """Evaluate a ranking of the documents in a file and, with `calibration`, the model's probabilities.
+    """Evaluate the ranking of the documents in a file by a system.
 
-    `by` says what to rank by. It has one key whose value is not None: "model", "scores" or "run" with the
-    path of a file, or "feature" with the id or the name of a feature. `options` are keyword arguments of
+    With `calibration`, also check the model's probabilities. `options` are keyword arguments of
     `sinkprop.evaluate`.
     """
-    model, scores, run = by.get("model"), by.get("scores"), by.get("run")
-    convention = convention or "standard"
-    ranker = None if model is None else read_model_file(model)
+    ranked = RankedFile.read(data, reading, [system])
+    ranker = ranked.rankers.get(system)
     if calibration and ranker is not None and ranker.calibration_ is None:
         raise ValueError(
-            f"{model} has no calibration. Train it with --vali or --selection cross-validation, on at least "
-            "ten queries that choose the model, or call the method calibrate of the model in Python."
+            f"{system.path} has no calibration. Train it with --vali or --selection cross-validation, on at "
+            "least ten queries that choose the model, or call the method calibrate of the model in Python."
         )
-    queries = read_data(data, reading, rankers=[] if ranker is None else [ranker])
-    name = file_name(data)
-    if ranker is not None and model is not None:
-        check_missing(ranker, queries)
-        what, score = f"the model {model}", _by_model(ranker, file_name(model), name)
-    elif scores is not None:
-        what, score = f"the scores {file_name(scores)}", _by_rows(_read_scores(scores, len(queries), name))
-    elif run is not None:
-        known = queries if isinstance(queries, Queries) else queries.without_features()
-        what, score = f"the run {file_name(run)}", _by_rows(_read_run(run, known, name))
-    else:
-        feature = str(by["feature"])
-        what = f"the feature {feature}"
-        score = _by_feature(_column(feature, queries, name, zero_based=reading.zero_based), feature, name)
-    if isinstance(queries, Queries):
-        (ranked,) = over_blocks(queries, "evaluating", score)
-        result = evaluate_ranking(queries.y, ranked, queries.qid, metrics, convention, **options)
-    else:
-        result = evaluate_blocks(
-            over_blocks(queries, "evaluating", lambda block: (block.y, score(block), block.groups)),
-            queries.query_ids,
-            queries.largest_label,
-            metrics,
-            convention,
-            **options,
-        )
-    report = None if ranker is None or not calibration else _checked_calibration(ranker, queries, data, model)
-    return Evaluated(result, queries, name, what, report)
+    result = ranked.evaluation(system, metrics, convention or "standard", **options)
+    report = None if ranker is None or not calibration else _checked_calibration(ranker, ranked, system)
+    return Evaluated(result, ranked.queries, ranked.name, system.words, report)
 
 
-def _checked_calibration(
-    ranker: BaseRanker, queries: Queries | StoredQueries, data: Path, model: Any
-) -> CalibrationReport:
+def _checked_calibration(ranker: BaseRanker, ranked: RankedFile, system: System) -> CalibrationReport:
     """Compare the probabilities of a calibrated ranker with the labels of queries."""
     from sinkprop.experiment.calibration import checked_calibration
 
-    names = {"model_name": file_name(model), "data_name": file_name(data)}
+    names = {"model_name": system.value, "data_name": ranked.name}
     parts = over_blocks(
-        queries,
+        ranked.queries,
         "checking the probabilities of",
         lambda block: ranker.predict(with_features_of(ranker, block, **names)),
     )
-    scores = np.concatenate(list(parts))
-    return checked_calibration(ranker, scores, queries)
-
-
-def _by_model(ranker: BaseRanker, model_name: str, data_name: str) -> Callable[[Queries], Floats]:
-    """Return a function that scores the documents of queries with a model.
-
-    If the model does not rank by its scores (see `ranks_by_score`), the function returns negated ranks.
-    """
-    said: set[str] = set()
-
-    def score(queries: Queries) -> Floats:
-        own = with_features_of(ranker, queries, model_name=model_name, data_name=data_name)
-        with notes_on_stderr(said=said):
-            return ranker.predict(own) if ranks_by_score(ranker) else -ranker.rank(own).astype(np.float64)
-
-    return score
-
-
-def _by_rows(values: Floats) -> Callable[[Queries], Floats]:
-    """Return a function that returns the slice of `values` (N,) for a block of queries.
-
-    It must be called on all blocks in order, since it counts the rows that were passed to it.
-    """
-    done = 0
-
-    def score(queries: Queries) -> Floats:
-        nonlocal done
-        done += len(queries)
-        return values[done - len(queries) : done]
-
-    return score
-
-
-def _by_feature(column: int, feature: str, data_name: str) -> Callable[[Queries], Floats]:
-    """Return a function that returns a feature of queries, or raises a ValueError if a value is missing."""
-
-    def score(queries: Queries) -> Floats:
-        values: Floats = queries.X[:, column].astype(np.float64)
-        if np.isnan(values).any():
-            raise ValueError(
-                f"--feature {feature!r}: some documents of {data_name} have no value (NaN) of the feature, "
-                "and cannot be ranked by it."
-            )
-        return values
-
-    return score
-
-
-def _read_lines(path: Path) -> list[str]:
-    return read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
-
-
-def _read_scores(path: Path, n: int, data_name: str) -> Floats:
-    """Read n scores, one finite number per line. Raises a ValueError if the file has anything else."""
-    name = file_name(path)
-    words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]
-    values = np.empty(len(words))
-    for i, (number, word) in enumerate(words):
-        values[i] = _number(word, f"{name}, line {number}: expected a score, one finite number per line;")
-    if len(values) != n:
-        raise ValueError(
-            f"{name} has {len(values):,} scores, but {data_name} has {n:,} rows; expected one score per row, "
-            "in the same order."
-        )
-    return values
-
-
-def _number(word: str, expected: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = np.nan
-    if not np.isfinite(value):
-        shown = word if len(word) <= 40 else word[:40] + "..."
-        raise ValueError(f"{expected} got {shown!r}.")
-    return value
-
-
-def _read_run(path: Path, queries: Queries, data_name: str) -> Floats:
-    """Read a TREC run and return one score per row of the data.
-
-    If rows are missing from the run, they get the score -1, and the scores of the other rows are replaced by
-    integers from 0 on in the same order. Raises a ValueError if a line of the run is invalid or names a
-    document that is not in the data.
-    """
-    name = file_name(path)
-    documents, names = document_names(queries, data_name), query_names(queries, data_name)
-    groups = queries.groups
-    rows = np.arange(len(queries)) if groups.rows is None else groups.rows
-    codes = np.repeat(np.arange(len(names)), np.diff(groups.offsets))
-    place = {(names[q], documents[row]): row for q, row in zip(codes.tolist(), rows.tolist(), strict=True)}
-    values = np.full(len(queries), np.nan)
-    for number, line in enumerate(_read_lines(path), 1):
-        words = line.split()
-        if not words:
-            continue
-        where = f"{name}, line {number}:"
-        if len(words) != 6:
-            raise ValueError(
-                f"{where} expected six words, `qid Q0 docid rank score name`; got {len(words)}: "
-                f"{line.strip()[:60]!r}."
-            )
-        query, _, document, _, score, _ = words
-        at = place.get((query, document))
-        if at is None:
-            raise ValueError(f"{where} {data_name} has no document {document!r} of query {query!r}.")
-        if not np.isnan(values[at]):
-            raise ValueError(f"{where} document {document!r} of query {query!r} occurs twice.")
-        values[at] = _number(score, f"{where} expected a finite number as the score;")
-    absent = np.isnan(values)
-    if absent.all():
-        raise ValueError(f"{name}: the run is empty; expected lines `qid Q0 docid rank score name`.")
-    if absent.any():
-        complain(
-            f"note: {int(absent.sum()):,} of {len(values):,} rows are not in {name}; they rank last in their "
-            "queries.",
-            0,
-        )
-        # Replace each score by its index among the distinct sorted scores, so that -1 is below all of them.
-        values = np.unique(values, return_inverse=True)[1].astype(np.float64)
-        values[absent] = -1
-    return values
-
-
-def _column(feature: str, queries: Queries | StoredQueries, data_name: str, *, zero_based: bool) -> int:
-    """Return the column index of a feature, given its name or its id in the file."""
-    if feature in queries.categories:
-        raise ValueError(
-            f"--feature {feature!r}: the feature has categories in {data_name}, by which documents cannot be "
-            "ranked."
-        )
-    if queries.feature_names is not None and feature in queries.feature_names:
-        return queries.feature_names.index(feature)
-    first = 0 if zero_based else 1
-    if feature.isascii() and feature.isdigit() and first <= int(feature) < first + queries.n_features:
-        return int(feature) - first
-    named = "" if queries.feature_names is None else "; you can also give a column name"
-    raise ValueError(
-        f"--feature {feature!r}: {data_name} has the features {first} to {queries.n_features - 1 + first}"
-        f"{named}."
-    )
-
-
-def _record(found: Evaluated, *, per_query: bool) -> dict[str, Any]:
-    result = found.result
-    record: dict[str, Any] = {
-        "data": found.name,
-        "ranked_by": found.by,
-        "convention": result.convention.name,
-        "description": result.definition(),
-        "queries": result.n_queries,
-        "metrics": dict(result),
-    }
-    if found.calibration is not None:
-        record["calibration"] = found.calibration.record()
-    if per_query:
-        record["per_query"] = [
-            {"query": query, **{name: values[i] for name, values in result.per_query.items()}}
-            for i, query in enumerate(result.queries.tolist())
-        ]
-    return record
-
-
-def _csv(result: Evaluation) -> str:
-    """Return CSV with one row per query. A field is empty if the query is left out of the metric's mean."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["query", *result.per_query])
-    columns = [values.tolist() for values in result.per_query.values()]
-    for query, *values in zip(result.queries.tolist(), *columns, strict=True):
-        writer.writerow([query, *("" if np.isnan(value) else repr(value) for value in values)])
-    return text.getvalue()
-
-
-def _calibration_csv(report: CalibrationReport) -> str:
-    """Return CSV with the log score of the ranks and the calibration error of each event."""
-    scores, text = report.log_scores, io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["measure", "before", "after", "uniform"])
-    writer.writerow(["log score", *map(repr, (scores.before, scores.after, scores.uniform))])
-    for event, *sides in report.events():
-        errors = ("" if side is None else repr(side.error) for side in sides)
-        writer.writerow([f"calibration error, {event}", *errors, ""])
-    return text.getvalue()
-
-
-def _print(found: Evaluated, *, per_query: bool, wrote: list[Path | None]) -> None:
-    out, result, queries = console(), found.result, found.queries
-    size = f"{counted(len(queries), 'row', 'rows')}, {counted(queries.n_queries, 'query', 'queries')}"
-    say(out, f"{found.name}, {size}, ranked by {found.by}", "bold")
-    out.print()
-    if per_query:
-        rows = [
-            [str(query), *("" if np.isnan(v[i]) else f"{v[i]:.4f}" for v in result.per_query.values())]
-            for i, query in enumerate(result.queries.tolist())
-        ]
-        rows.append(["mean", *(f"{mean:.4f}" for mean in result.values())])
-        print_columns(out, ["query", *result], rows, last_style="bold")
-    else:
-        print_columns(out, ["metric", "mean"], [[name, f"{mean:.4f}"] for name, mean in result.items()])
-    say(out, result.definition(), "dim")
-    if found.calibration is not None:
-        _print_calibration(out, found.calibration)
-    say_written(out, *wrote)
-
-
-def _print_calibration(out: Console, report: CalibrationReport) -> None:
-    out.print()
-    on = f"{counted(report.n_calibrating, 'query', 'queries')}"
-    say(out, f"Probabilities, before and after calibration on {on}", "bold")
-    out.print()
-    rows = [
-        [event, *("" if side is None else f"{side.error:.4f}" for side in sides)]
-        for event, *sides in report.events()
-    ]
-    print_columns(out, ["calibration error", "before", "after"], rows)
-    scores = report.log_scores
-    values = [f"{value:.4f}" for value in (scores.before, scores.after, scores.uniform)]
-    print_columns(out, ["log score", "before", "after", "uniform"], [["ranks", *values]])
+    return checked_calibration(ranker, np.concatenate(list(parts)), ranked.queries)

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 from sinkprop.cli.output import complain, counted, notes_on_stderr, working
+from sinkprop.data.frames import feature_columns
 from sinkprop.data.queries import Queries
 
 if TYPE_CHECKING:
@@ -107,15 +108,21 @@ def option_of(argument: str) -> str:
 
 
 def read_data(
-    path: Path, reading: Reading, *, labeled: bool = True, rankers: Collection[BaseRanker] = ()
+    path: Path,
+    reading: Reading,
+    *,
+    labeled: bool = True,
+    rankers: Collection[BaseRanker] = (),
+    without: Collection[str] = (),
 ) -> Queries | StoredQueries:
     """Read the queries of a file into memory, or open a stored set, whose rows stay on disk.
 
-    `rankers` are the rankers that will use the queries; see `read_queries`. Raises a usage error if an option
+    `rankers` are the rankers that will use the queries, and `without` names columns that are not features;
+    see `read_queries`. Raises a usage error if an option
     for reading files is given for a stored set.
     """
     if not path.is_dir():
-        return read_queries(path, reading, labeled=labeled, rankers=rankers)
+        return read_queries(path, reading, labeled=labeled, rankers=rankers, without=without)
     from sinkprop.store import open_queries
 
     for field, value in vars(reading).items():
@@ -157,13 +164,19 @@ def over_blocks(
 
 
 def read_queries(
-    path: Path, reading: Reading, *, labeled: bool = True, rankers: Collection[BaseRanker] = ()
+    path: Path,
+    reading: Reading,
+    *,
+    labeled: bool = True,
+    rankers: Collection[BaseRanker] = (),
+    without: Collection[str] = (),
 ) -> Queries:
     """Read queries into memory from a file, from stdin if the path is "-", or from a stored set.
 
     If `labeled` is False, Parquet may have no column of labels; all labels are then 0. Missing values are
     kept if all `rankers` accept them, and columns in which a ranker has categories are read as categories.
-    Error messages name command-line options instead of Python arguments.
+    The columns `without` of Parquet are not features, unless an option names the features. Error messages
+    name command-line options instead of Python arguments.
     """
     if path.is_dir():
         data = read_data(path, reading, labeled=labeled)
@@ -173,7 +186,7 @@ def read_queries(
     from sinkprop.data.letor import load_letor, load_queries
 
     size = f", {path.stat().st_size / 1e6:,.0f} MB" if path.is_file() else ""
-    options = _options(path, reading, rankers)
+    options = _options(path, reading, rankers, without)
     if not labeled and path.name.endswith(".parquet") and not {"label"} & {*options, *_columns(path)}:
         options["label"] = None
     try:
@@ -209,7 +222,9 @@ def reading_stdin() -> Iterator[IO[bytes]]:
         raise OSError(error.errno, error.strerror, "stdin") from None
 
 
-def _options(path: Path, reading: Reading, rankers: Collection[BaseRanker]) -> dict[str, Any]:
+def _options(
+    path: Path, reading: Reading, rankers: Collection[BaseRanker], without: Collection[str]
+) -> dict[str, Any]:
     """Return the reader's arguments for this file. Raises a usage error for an option of another format."""
     parquet = path.name.endswith(".parquet")
     text, columns = reading.of_text, reading.of_columns
@@ -219,6 +234,8 @@ def _options(path: Path, reading: Reading, rankers: Collection[BaseRanker]) -> d
             raise click.UsageError(f"{option_of(name)} applies only to {kind.format(repr(str(path)))}.")
     if parquet and reading.docid_column is None and "docid" in _columns(path):
         columns["docid"] = "docid"
+    if parquet and without and columns["features"] is None:
+        columns["features"] = _features_but(path, columns, without)
     if parquet:
         there = set(_columns(path) if columns["features"] is None else columns["features"])
         known = [name for ranker in rankers for name in _categories_in(ranker) if name in there]
@@ -242,6 +259,21 @@ def _columns(path: Path) -> Sequence[str]:
 
         return list(pq.read_schema(path).names)
     return ()
+
+
+def _features_but(path: Path, columns: dict[str, Any], without: Collection[str]) -> list[str] | None:
+    """Return the feature columns of a Parquet file except `without`.
+
+    None if none are left or the file is unreadable, which `load_queries` will report.
+    """
+    with suppress(ImportError, OSError, ValueError):
+        import pyarrow.parquet as pq
+
+        table = pq.read_schema(path).empty_table()
+        roles = {"qid": columns["qid"] or "qid", "label": columns["label"] or "label"}
+        names = feature_columns(table, table.column_names, **roles, docid=columns["docid"], features=None)
+        return [name for name in names if name not in without] or None
+    return None
 
 
 def say_features(names: Sequence[str] | None, reading: Reading) -> None:
@@ -289,17 +321,29 @@ def read_model_file(path: Path) -> BaseRanker:
         raise click.UsageError(f"{path}: {error}.") from None
 
 
-def with_features_of(model: BaseRanker, queries: Queries, *, model_name: str, data_name: str) -> Queries:
+def with_features_of(
+    model: BaseRanker, queries: Queries, *, model_name: str, data_name: str, others: Collection[str] = ()
+) -> Queries:
     """Return the queries with their features in the model's order, matched by name if both have names.
 
-    Raises a ValueError if the names differ or, without names, if the numbers of features differ.
+    `others` are features that the queries may have and the model need not have, such as those of another
+    model. Raises a ValueError if the names differ or, without names, if the numbers of features differ.
     """
     known = getattr(model, "feature_names_in_", None)
     if known is not None and queries.feature_names is not None:
-        columns = matched_columns(known, queries.feature_names, model_name, data_name)
+        there = set(known)
+        own = [i for i, name in enumerate(queries.feature_names) if name in there or name not in others]
+        names = [queries.feature_names[i] for i in own]
+        columns = [own[i] for i in matched_columns(known, names, model_name, data_name)]
         if columns == list(range(queries.n_features)):
             return queries
-        return replace(queries, X=queries.X[:, columns], feature_names=tuple(map(str, known)))
+        return replace(
+            queries,
+            X=queries.X[:, columns],
+            feature_names=tuple(map(str, known)),
+            categories={name: kept for name, kept in queries.categories.items() if name in there},
+            ordered=tuple(name for name in queries.ordered if name in there),
+        )
     if queries.n_features != model.n_features_in_:
         hint = ""
         if queries.n_features < model.n_features_in_:

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sinkprop.cli.evaluation.options import (
+    OrderedCommand,
+    System,
+    SystemType,
+    given_systems,
+    input_files,
+)
+from sinkprop.cli.evaluation.systems import RankedFile
 from sinkprop.cli.options import (
     check_page,
     convention_option,
@@ -32,21 +40,21 @@ from sinkprop.cli.reading import (
     Reading,
     file_name,
     read_bytes,
-    read_model_file,
-    read_queries,
     with_features_of,
 )
 from sinkprop.experiment import DEFAULT_METRICS
 
 if TYPE_CHECKING:
-    from sinkprop.estimator.base import BaseRanker
+    pass
 
-__all__ = ["report_command", "report_on_comparison", "report_on_models"]
+__all__ = ["report_command", "report_on_comparison", "report_on_systems"]
 
 PAGE = Path("report.html")
 
 
-@click.command("report", short_help="Write an HTML page about a comparison or saved models.")
+@click.command(
+    "report", cls=OrderedCommand, short_help="Write an HTML page about a comparison or saved models."
+)
 @click.argument("source", type=data_path(stored=True))
 @output_option(
     "-o",
@@ -57,10 +65,18 @@ PAGE = Path("report.html")
 )
 @click.option(
     "--model",
-    "models",
+    type=SystemType("model"),
     multiple=True,
     metavar="[NAME=]FILE",
     help="Saved model to apply to SOURCE, optionally with a name to show. Can be given several times.",
+)
+@click.option(
+    "--scores",
+    type=SystemType("scores"),
+    multiple=True,
+    metavar="[NAME=]FILE|@COLUMN",
+    help="Scores of the rows of SOURCE, such as those in production: a file with one number per line or, "
+    "with @, a column of SOURCE (in LETOR text, the id of a feature). Can be given several times.",
 )
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 @metrics_option(DEFAULT_METRICS, default=False)
@@ -70,12 +86,11 @@ PAGE = Path("report.html")
 def report_command(
     source: Path,
     out: Path,
-    models: tuple[str, ...],
     title: str | None,
     metrics: str | None,
     convention: str | None,
     json_file: Path | None,
-    **reading: Any,
+    **options: Any,
 ) -> None:
     """Write an HTML page about a comparison, or about saved models on a file.
 
@@ -83,25 +98,29 @@ def report_command(
     sinkprop compare OHSUMED --json results.json && sinkprop report results.json
     sinkprop report test.txt --model my.model -o my-model.html
     sinkprop report test.txt --model ours=a.model --model theirs=b.model -o both.html
+    sinkprop report test.parquet --scores production=@score --model new=my.model
     sinkprop report results.json --json - | jq .datasets[0].means
 
-    Without --model, SOURCE is a file written by `sinkprop compare --json`. With --model, SOURCE is a file
-    or a stored set of labeled queries. --metrics, --convention and the options for reading files require
-    --model.
+    Without --model and --scores, SOURCE is a file written by `sinkprop compare --json`. With them, SOURCE is
+    a file or a stored set of labeled queries; the first model or scores are the reference of the tests.
+    --metrics, --convention and the options for reading files require --model or --scores.
 
     The page shows the data, metrics with confidence intervals and significance tests, the course of
     training, wins and losses by query, feature weights, and the ranked documents of up to 200 queries with
     their rank probabilities.
     """  # noqa: D301
-    named = _named(models)
-    files: dict[str, Path | None] = {f"--model {path}": path for path in named.values()}
-    if str(source) != "-":  # "-" is stdin for SOURCE but stdout for outputs, so these do not conflict
-        files["SOURCE"] = source
-    keep_apart({"--out": out, "--json": json_file}, {"--group": reading["group"], **files})
-    if named:
-        data = report_on_models(source, named, Reading(**reading), metrics, convention, title)
+    systems = given_systems(options)
+    reading = Reading.taken_from(options)
+    files = input_files(systems)
+    if systems and str(source) == "-" and "-" in map(str, files.values()):
+        raise click.UsageError("SOURCE and the scores cannot both be stdin.")
+    # "-" is stdin for inputs but stdout for outputs, so these do not conflict
+    files = {option: path for option, path in {"SOURCE": source, **files}.items() if str(path) != "-"}
+    keep_apart({"--out": out, "--json": json_file}, {"--group": reading.group, **files})
+    if systems:
+        data = report_on_systems(source, systems, reading, metrics, convention, title)
     else:
-        _refuse(metrics=metrics, convention=convention, **reading)
+        _refuse(metrics=metrics, convention=convention, **vars(reading))
         data = report_on_comparison(source, title)
     with working("writing the report"):
         from sinkprop.report import write_report
@@ -114,39 +133,14 @@ def report_command(
         say_written(console(), out, json_file)
 
 
-def _named(models: Sequence[str]) -> dict[str, Path]:
-    """Return {name: file} for the values of --model, which have the form [NAME=]FILE.
-
-    The default name is the file name without its suffix. Raises a usage error if a file does not exist or two
-    models have the same name.
-    """
-    found: dict[str, Path] = {}
-    for text in models:
-        name, equals, rest = text.partition("=")
-        path = Path(text)
-        if equals and not path.exists():
-            path = Path(rest)
-        else:
-            name = path.stem
-        if not path.is_file():
-            raise click.UsageError(f"--model: there is no file {str(path)!r}.")
-        if not name.strip():
-            raise click.UsageError(f"--model {text!r}: expected NAME=FILE; the name is empty.")
-        if name in found:
-            raise click.UsageError(
-                f"--model: two models are called {name!r}; name them, such as --model other={path}."
-            )
-        found[name] = path
-    return found
-
-
 def _refuse(**given: Any) -> None:
     """Raise a usage error if an option is given that does not apply to a saved comparison."""
     for name, value in given.items():
         if value is not None and value is not False:
             option = "--" + name.replace("_", "-")
             raise click.UsageError(
-                f"{option} is for data with --model; a saved comparison already contains its results."
+                f"{option} is for data with --model or --scores; a saved comparison already contains its "
+                "results."
             )
 
 
@@ -179,36 +173,36 @@ def _text(source: Path, name: str) -> str:
         ) from None
 
 
-def report_on_models(
+def report_on_systems(
     source: Path,
-    named: dict[str, Path],
+    systems: Sequence[System],
     reading: Reading,
     metrics: str | None = None,
     convention: str | None = None,
     title: str | None = None,
 ) -> dict[str, Any]:
-    """The data of the page about saved models on the queries of a file. `named` is {name: model file}."""
+    """The data of the page about saved models, and systems of which only scores are known, on a file."""
     from sinkprop.report import models_report
 
-    rankers: dict[str, BaseRanker] = {name: read_model_file(path) for name, path in named.items()}
-    queries = read_queries(source, reading, rankers=rankers.values())
-    name = file_name(source)
+    ranked = RankedFile.read(source, reading, systems)
+    queries = taken = ranked.loaded()
     first: Any = None
-    for method, ranker in rankers.items():
-        taken = with_features_of(ranker, queries, model_name=file_name(named[method]), data_name=name)
+    for system, ranker in ranked.rankers.items():
+        taken = with_features_of(ranker, queries, model_name=system.value, data_name=ranked.name)
         known = getattr(ranker, "feature_names_in_", None)
         order = None if known is None or queries.feature_names is None else tuple(map(str, known))
         if first is not None and first[1] != order:
             raise ValueError(
-                f"{file_name(named[method])} and {first[0]} have their features in different orders; write "
-                "one report per model."
+                f"{system.value} and {first[0]} have their features in different orders; write one report "
+                "per model."
             )
-        first = (file_name(named[method]), order)
+        first = (system.value, order)
     given = {"metrics": metrics, "convention": convention}
     measured: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    shown = {s.name: ranked.rankers[s] if s in ranked.rankers else ranked.scores(s) for s in systems}
     with working(f"ranking {len(queries):,} documents"), notes_on_stderr():
         return models_report(
-            rankers,
+            shown,
             taken,
             title=title,
             name=source.name if str(source) != "-" else "stdin",

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.plain_data import plain_data
-from sinkprop.common.types import Integers
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.queries import Queries
 from sinkprop.experiment.calibration import checked_calibration
 from sinkprop.experiment.folds.files import AnyQueries
 from sinkprop.experiment.rounding import rounded_scores, significant, whole_number
-from sinkprop.experiment.scoring import predicted, ranked, taken_queries
+from sinkprop.experiment.scoring import predicted, ranked, rows_of_queries, taken_queries
 from sinkprop.experiment.trace import training_of
 from sinkprop.experiment.weights import weights_of
 from sinkprop.metrics.ranking import ranking
 from sinkprop.objective.relaxations import PartitionedMeasure, SmoothedIndicator
 
-__all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data"]
+__all__ = ["Budget", "Details", "FoldData", "details_of", "fold_data", "shown_scores"]
 
 
 MAX_QUERIES = 200  # maximum number of queries per data set whose documents are kept
@@ -293,6 +293,11 @@ def _calibration_of(ranker: Any, test: AnyQueries) -> dict[str, Any] | None:
     mixture = ranker.calibration_.mixture.record()
     report = checked_calibration(ranker, ranker.predict(test), test)
     return {"mixture": plain_data(mixture), "report": report.record()}
+
+
+def shown_scores(scores: Floats, test: Queries, data: FoldData) -> tuple[tuple[float, ...], ...]:
+    """Scores (N,) of all test documents, for the queries in `data.shown` and rounded as in `Details`."""
+    return tuple(rounded_scores(scores[rows]) for rows in rows_of_queries(test, data.shown))
 
 
 def _document_scores(

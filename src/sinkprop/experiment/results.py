@@ -18,13 +18,7 @@ from sinkprop.common.types import Floats
 from sinkprop.experiment.details import Details, FoldData
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.record_checks import check_record, finite_number
-from sinkprop.experiment.significance import (
-    bootstrap_intervals,
-    holm,
-    randomization_test,
-    t_test,
-    wilcoxon_test,
-)
+from sinkprop.experiment.significance import bootstrap_intervals, paired_p_values
 from sinkprop.metrics.conventions import listed
 
 __all__ = ["Comparison", "PairedTest", "Result"]
@@ -410,13 +404,7 @@ class Comparison:
         D = np.stack(
             [_once_a_query(self._values(dataset, m) - reference, queries) for m in others], axis=1
         )  # shape (queries, methods other than the reference, metrics)
-        n = len(D)
-        p = np.empty((3, *D.shape[1:]))
-        p[2] = randomization_test(D.reshape(n, -1)).reshape(D.shape[1:])
-        for i in range(len(others)):
-            for j in range(len(self.metrics)):
-                p[0, i, j], p[1, i, j] = t_test(D[:, i, j]), wilcoxon_test(D[:, i, j])
-        corrected = np.stack([[holm(p[t, :, j]) for j in range(len(self.metrics))] for t in range(3)])
+        p, corrected = paired_p_values(D)
         means = self.means(dataset)
         for i, method in enumerate(others):
             for j, metric in enumerate(self.metrics):
@@ -429,7 +417,7 @@ class Comparison:
                     means[method][metric] - means[self.against][metric],
                     self._intervals[dataset][1][method][metric],
                     *(float(x) for x in p[:, i, j]),
-                    *(float(x) for x in corrected[:, j, i]),
+                    *(float(x) for x in corrected[:, i, j]),
                 )
 
     def as_record(self) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 
 from sinkprop.common.types import Floats, Integers
 
-__all__ = ["bootstrap_intervals", "holm", "randomization_test", "t_test", "wilcoxon_test"]
+__all__ = [
+    "bootstrap_intervals",
+    "holm",
+    "paired_p_values",
+    "randomization_test",
+    "t_test",
+    "wilcoxon_test",
+]
 
 
 N_RESAMPLES = 10_000
@@ -119,6 +126,27 @@ def randomization_test(differences: ArrayLike, *, n_resamples: int = N_RESAMPLES
     return p
 
 
+def paired_p_values(differences: ArrayLike) -> tuple[Floats, Floats]:
+    """Two-sided p-values (3, s, m) of the differences (n, s, m) of s methods from a reference on n queries.
+
+    There is one difference for each of m metrics. The first axis of the result has the t-test, Wilcoxon's
+    test and the randomization test. Returns the p-values, and the p-values after Holm's correction for the
+    s methods.
+    """
+    D = np.asarray(differences, dtype=np.float64)
+    n, s, m = D.shape
+    p = np.empty((3, s, m))
+    p[2] = randomization_test(D.reshape(n, -1)).reshape(s, m)
+    for i in range(s):
+        for j in range(m):
+            p[0, i, j], p[1, i, j] = t_test(D[:, i, j]), wilcoxon_test(D[:, i, j])
+    corrected = np.empty_like(p)
+    for t in range(3):
+        for j in range(m):
+            corrected[t, :, j] = holm(p[t, :, j])
+    return p, corrected
+
+
 def holm(p: ArrayLike) -> Floats:
     """Correct the p-values (m,) of m tests by Holm's method. A NaN does not count as a test and stays NaN.
 
@@ -140,6 +168,7 @@ def bootstrap_intervals(
     level: float = 0.95,
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
+    weight: Floats | None = None,
 ) -> Floats:
     """Bootstrap confidence intervals (m, 2) of the mean of each column of values (n, m).
 
@@ -152,6 +181,7 @@ def bootstrap_intervals(
     level        Confidence level.
     n_resamples  Number of bootstrap samples.
     seed         Seed of the draws.
+    weight       (n,) weights above 0 of the queries in the mean of their fold; None weights them equally.
 
     >>> bootstrap_intervals([[0.0], [1.0], [0.5], [0.5]], [0, 0, 1, 1]).tolist()
     [[0.25, 0.75]]
@@ -165,32 +195,39 @@ def bootstrap_intervals(
     for pattern in np.unique(present, axis=1).T:
         columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
         if pattern.any():
-            means = _resampled_means(V[np.ix_(pattern, columns)], codes[pattern], n_resamples, seed)
+            own = None if weight is None else weight[pattern]
+            means = _resampled_means(V[np.ix_(pattern, columns)], codes[pattern], n_resamples, seed, own)
             intervals[columns] = np.quantile(means, [tail, 1 - tail], axis=0).T
     return intervals
 
 
-def _resampled_means(V: Floats, codes: Integers, n_resamples: int, seed: int) -> Floats:
+def _resampled_means(
+    V: Floats, codes: Integers, n_resamples: int, seed: int, weight: Floats | None
+) -> Floats:
     """Draw bootstrap samples of the queries, and return the mean of each sample, (n_resamples, m).
 
     Queries are drawn with replacement within their folds. A mean is over the queries of each fold, then over
     the folds.
 
-    V      (n, m) values of the queries.
-    codes  (n,) fold of each query.
+    V       (n, m) values of the queries.
+    codes   (n,) fold of each query.
+    weight  (n,) weight of each query in the mean of its fold, or None.
     """
     rng = np.random.default_rng(seed)
     means = np.zeros((n_resamples, V.shape[1]))
     names = np.unique(codes)
     for name in names:
-        own = V[codes == name]
+        own, w = V[codes == name], None if weight is None else weight[codes == name]
         n = len(own)
         block = max(1, _BLOCK // n)
         for start in range(0, n_resamples, block):
             rows = min(block, n_resamples - start)
             drawn = rng.integers(0, n, size=(rows, n)) + np.arange(rows)[:, None] * n
-            times = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-            means[start : start + rows] += times.astype(np.float64) @ own / (n * len(names))
+            times = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+            if w is not None:
+                times *= w
+                times *= n / times.sum(axis=1, keepdims=True)
+            means[start : start + rows] += times @ own / (n * len(names))
     return means
 
 

@@ -41,10 +41,10 @@ def print_comparison(
         _print_data_set(page, comparison, dataset, per_fold=per_fold, published=published)
 
 
-def main_metric(comparison: Comparison) -> str:
+def main_metric(metrics: Sequence[str]) -> str:
     """Main metric of a comparison: NDCG@10 if there is one, else the last NDCG, else the first metric."""
-    ndcg = [metric for metric in comparison.metrics if re.fullmatch(r"ndcg(\(.*\))?(@\d+)?", metric)]
-    return "ndcg@10" if "ndcg@10" in ndcg else (ndcg[-1] if ndcg else comparison.metrics[0])
+    ndcg = [metric for metric in metrics if re.fullmatch(r"ndcg(\(.*\))?(@\d+)?", metric)]
+    return "ndcg@10" if "ndcg@10" in ndcg else (ndcg[-1] if ndcg else metrics[0])
 
 
 class _Page:
@@ -90,9 +90,9 @@ def _print_data_set(
         page.note(text)
     page.console.print()
     if len(folds) > 1:
-        for metric in comparison.metrics if per_fold else (main_metric(comparison),):
+        for metric in comparison.metrics if per_fold else (main_metric(comparison.metrics),):
             _print_folds(page, comparison, dataset, metric)
-    shown = [metric for metric in _MAIN if metric in comparison.metrics] or [main_metric(comparison)]
+    shown = [metric for metric in _MAIN if metric in comparison.metrics] or [main_metric(comparison.metrics)]
     _print_intervals(page, comparison, dataset, shown)
     if len(comparison.methods) > 1:
         _print_tests(page, comparison, dataset, shown)

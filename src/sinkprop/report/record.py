@@ -18,13 +18,14 @@ import sinkprop
 from sinkprop.common.plain_data import plain_data
 from sinkprop.data.frames import load_frame
 from sinkprop.data.queries import Queries
-from sinkprop.experiment.details import Budget, FoldData, details_of, fold_data
+from sinkprop.experiment.details import Budget, Details, FoldData, details_of, fold_data, shown_scores
 from sinkprop.experiment.methods import METHODS, is_ours
 from sinkprop.experiment.published import published_rows
 from sinkprop.experiment.results import Comparison, Result, plain_id
 from sinkprop.experiment.rounding import whole_number
 from sinkprop.experiment.run import DEFAULT_METRICS
 from sinkprop.experiment.scoring import loaded, ranking_scores
+from sinkprop.experiment.systems.scores import scores_of_rows
 from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics.conventions import Convention, as_convention, listed
 from sinkprop.metrics.evaluation import evaluate
@@ -88,7 +89,7 @@ def comparison_report(
             for name in comparison.methods
         ],
         "metrics": list(comparison.metrics),
-        "main": main_metric(comparison),
+        "main": main_metric(comparison.metrics),
         "against": comparison.against,
         "convention": comparison.convention,
         "datasets": [
@@ -118,7 +119,9 @@ def models_report(
     Parameters
     ----------
     models : mapping
-        Fitted rankers, {name: ranker}. The first is the reference of the significance tests.
+        Fitted rankers, {name: ranker}. In place of a ranker, an array of shape (N,) has the scores of a
+        system of which nothing else is known, such as the ranking in production. The first is the reference
+        of the significance tests.
     test : Queries, StoredQueries or data frame
         Queries to evaluate on. A pandas or polars DataFrame or a pyarrow Table has the columns `qid` and
         `label`, and the features of the models. It may have missing values and categories if the models
@@ -150,45 +153,61 @@ def models_report(
         The data, for `report_html` and `write_report`.
     """
     if not models:
-        raise ValueError("models must have at least one fitted ranker; got none.")
+        raise ValueError("models must have at least one fitted ranker, or the scores of one; got none.")
+    given, models = models, {name: one for name, one in models.items() if _is_ranker(one)}
     test = _as_queries(test, models, qid=qid, label=label, docid=docid)
     wanted, rules = parse_metrics(metrics), as_convention(convention)
-    budget = Budget.of(n_methods=len(models), n_folds=1, n_datasets=1)
+    arrays = {
+        name: scores_of_rows(f"models[{name!r}]", x, len(test))
+        for name, x in given.items()
+        if name not in models
+    }
+    budget = Budget.of(n_methods=len(given), n_folds=1, n_datasets=1)
     data = fold_data({"test": test}, threshold=rules.threshold, budget=budget)
     results, statement = [], ""
-    for method, ranker in models.items():
+    for method, ranker in given.items():
         began = time.perf_counter()
-        scores = ranking_scores(ranker, test)
-        seconds = time.perf_counter() - began
+        scores = arrays[method] if method in arrays else ranking_scores(ranker, test)
+        seconds = math.nan if method in arrays else time.perf_counter() - began
         found = evaluate(test, scores, metrics=wanted, convention=rules)
         statement = found.definition()
-        details = details_of(ranker, test, data, calibration=True)
+        if method in arrays:
+            details = Details(shown_scores(scores, test, data))
+        else:
+            details = details_of(ranker, test, data, calibration=True)
         queries = tuple(found.queries.tolist())
         measured = (found.per_query, dict(found), math.nan, seconds)
         results.append(Result(name, _FOLD, str(method), queries, *measured, details=details))
     comparison = Comparison(
         (name,),
-        tuple(map(str, models)),
+        tuple(map(str, given)),
         tuple(map(str, wanted)),
-        str(next(iter(models))),
+        str(next(iter(given))),
         rules.name,
         tuple(results),
         {name: statement},
-        {str(method): _kind(ranker) for method, ranker in models.items()},
+        {str(method): _kind(models.get(method)) for method in given},
         tuple(str(method) for method, ranker in models.items() if is_ours("", ranker)),
         {name: {_FOLD: data}},
     )
     report = comparison_report(
         comparison,
-        title=f"{_models(len(models))} on {name}" if title is None else title,
+        title=f"{_systems(len(models), len(arrays))} on {name}" if title is None else title,
         command=command,
-        about={name: _ABOUT_MODELS if about is None else about},
+        about={name: _about_systems(len(models), len(arrays)) if about is None else about},
         query_names=query_names,
     )
+    explored = report["datasets"][0]["explorer"]
+    for method in arrays if explored else ():
+        explored["distributions"].pop(str(method))  # scores alone have no probabilities
     clicks = _clicks(models)
     if clicks:
         report["datasets"][0]["clicks"] = clicks
     return report
+
+
+def _is_ranker(one: Any) -> bool:
+    return callable(getattr(one, "predict", None)) or callable(getattr(one, "rank", None))
 
 
 def _clicks(models: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,12 +244,23 @@ _ABOUT_MODELS = (
 )
 
 
-def _models(n: int) -> str:
-    return "A saved model" if n == 1 else f"{n} saved models"
+_ABOUT_SCORES = "Given scores of the documents, such as those of another program, are compared as they are."
+
+
+def _systems(n_models: int, n_scores: int) -> str:
+    models = ["A saved model" if n_models == 1 else f"{n_models} saved models"] * bool(n_models)
+    scores = ["given scores" if n_models else "Given scores"] * bool(n_scores)
+    return " and ".join(models + scores)
+
+
+def _about_systems(n_models: int, n_scores: int) -> str:
+    return " ".join([_ABOUT_MODELS] * bool(n_models) + [_ABOUT_SCORES] * bool(n_scores))
 
 
 def _kind(ranker: Any) -> str:
-    """Description of a ranker in words."""
+    """Description of a ranker in words; of None, which stands for given scores."""
+    if ranker is None:
+        return "given scores"
     kind = type(ranker).__name__
     known = {
         "SinkPropRanker": "a linear model trained on the expected metric by Sinkhorn propagation",
@@ -399,7 +429,7 @@ class _Listing:
         places = all_places if count == total else [p for p in all_places if p in shown or p in evenly]
         metrics = list(comparison.metrics)
         if len(places) * len(methods) * len(metrics) > room.values:
-            main = main_metric(comparison)
+            main = main_metric(comparison.metrics)
             metrics = [k for k in metrics if k in (*_FEW, main)]
             if len(places) * len(methods) * len(metrics) > room.values:
                 metrics = [main]
