@@ -1,0 +1,13 @@
+// The assignment problem: one column for each row of a square matrix.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sinkprop {
+
+// Finds the assignment with the smallest sum of the n x n finite costs, in O(n^3) time. column[i] is the column of
+// row i, and no two rows have the same.
+void assign(const double* cost, std::size_t n, std::int64_t* column);
+
+}  // namespace sinkprop
