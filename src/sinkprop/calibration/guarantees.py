@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from sinkprop.calibration.binomial import binomial_tail
 from sinkprop.calibration.ideal import ideal_ranks
 from sinkprop.calibration.widths import RankMixture, query_means
-from sinkprop.common.binomial import binomial_tail
 from sinkprop.common.types import Floats, Integers, Mask
 from sinkprop.data.queries import Groups
 from sinkprop.metrics.ranking import sorted_order

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 from scipy.special import betainc
 
-from sinkprop.common.binomial import binomial_tail
+from sinkprop.calibration.binomial import binomial_tail
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 40])
