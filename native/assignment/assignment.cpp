@@ -19,20 +19,22 @@ class Assignment {
         for (std::size_t i = 0; i < n; ++i) column_[i] = none;
     }
 
-    void add(std::size_t row) {
+    // Assigns a row; returns false if there is no way to.
+    bool add(std::size_t row) {
         const std::size_t end = search(row);
+        if (end == n_) return false;
         move_potentials(row);
         // the pairs along the path change places: each row takes the column by which it was left
         for (auto j = std::int64_t(end);;) {
             const std::size_t i = before_[j];
             row_[j] = std::int64_t(i);
             std::swap(column_[i], j);
-            if (i == row) break;
+            if (i == row) return true;
         }
     }
 
   private:
-    // Dijkstra's algorithm from a row to the nearest column without a row; returns this column.
+    // Dijkstra's algorithm from a row to the nearest column without a row; returns this column, or n.
     std::size_t search(std::size_t row) {
         open_.resize(n_);
         for (std::size_t k = 0; k < n_; ++k) open_[k] = n_ - 1 - k;
@@ -51,6 +53,7 @@ class Assignment {
                 // of equally near columns, one without a row ends the search
                 if (length_[j] < least || (length_[j] == least && row_[j] == none)) least = length_[j], nearest = k;
             }
+            if (least == std::numeric_limits<double>::infinity()) return n_;
             const std::size_t j = open_[nearest];
             shortest_ = least;
             open_[nearest] = open_.back();
@@ -78,9 +81,11 @@ class Assignment {
 
 }  // namespace
 
-void assign(const double* cost, std::size_t n, std::int64_t* column) {
+bool assign(const double* cost, std::size_t n, std::int64_t* column) {
     Assignment assignment(cost, n, column);
-    for (std::size_t row = 0; row < n; ++row) assignment.add(row);
+    for (std::size_t row = 0; row < n; ++row)
+        if (!assignment.add(row)) return false;
+    return true;
 }
 
 }  // namespace sinkprop

@@ -43,10 +43,25 @@ def test_the_largest_and_smallest_numbers():
     assert_array_equal(largest_assignment(values), [0, 1])
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_the_native_code_refuses_numbers_that_are_not_finite(wrong):
+@pytest.mark.parametrize("seed", range(5))
+def test_values_of_minus_infinity_are_avoided(seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(7, 7))
+    values[rng.random((7, 7)) < 0.4] = -np.inf
+    values[np.arange(7), rng.permutation(7)] = rng.normal(size=7)
+    assert_array_equal(largest_assignment(values), linear_sum_assignment(values, maximize=True)[1])
+
+
+def test_an_assignment_that_does_not_exist():
+    values = np.array([[1.0, -np.inf, -np.inf], [2.0, -np.inf, -np.inf], [1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match="every assignment of rows to columns has a value of minus infinity"):
+        largest_assignment(values)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+def test_the_native_code_refuses_costs_below_all_numbers(wrong):
     columns = np.full(2, 7)
-    with pytest.raises(ValueError, match="costs that are not finite"):
+    with pytest.raises(ValueError, match="costs must be numbers above minus infinity"):
         _native.assign(np.array([[0.0, wrong], [1.0, 2.0]]), columns)
     assert_array_equal(columns, [7, 7])
 
