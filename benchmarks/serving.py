@@ -11,8 +11,8 @@ and the 99th percentile over the rounds, in microseconds. `start` imports a libr
 interpreter, the least of several repeats, with OpenBLAS's threads and without.
 
 The peers are rankers (`load_model` and `predict`), LightGBM's own Booster on an array, ONNX Runtime on the
-graphs of `to_onnx`, and treelite's two engines: GTIL, which interprets trees, and TL2cgen, which compiles them
-with gcc. Those that are not installed are listed as such: pip install onnxruntime lightgbm treelite tl2cgen.
+graphs of `to_onnx`, and treelite's two engines: GTIL interprets trees, and TL2cgen compiles them with gcc.
+Those that are not installed are listed as such: pip install onnxruntime lightgbm treelite tl2cgen.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class Methods:
         self.missing: list[str] = []
         self.found: dict[tuple[str, str], Callable[[Any], Any]] = {}
         from sinkprop import serving
+        from sinkprop.common.packages import installed
 
         for kind, ranker in rankers.items():
             ranker.save(folder / f"{kind}.model")
@@ -81,9 +82,9 @@ class Methods:
             ("treelite", lambda: self._gtil(folder)),
             ("tl2cgen", lambda: self._compiled(folder)),
         ):
-            try:
+            if installed(peer):
                 add()
-            except ImportError:
+            else:
                 self.missing.append(peer)
         for (kind, name), score in self.found.items():
             expected = rankers[kind].predict(X[:50])

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "docs/jax.md": "jax/test_page.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
+    "docs/serving.md": "serving/test_page.py",
     "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }
