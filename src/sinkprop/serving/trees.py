@@ -132,7 +132,8 @@ def _xgboost(text: str, n_features: int) -> TreeModel:
 def _rounded_at_most(bound: NDArray[Any]) -> Floats:
     """The largest double that is at most `bound` after it is rounded to float32, for float32 bounds."""
     low = bound.astype(np.float32)
-    high = np.nextafter(low, np.float32(np.inf)).astype(np.float64)
+    with np.errstate(over="ignore"):
+        high = np.nextafter(low, np.float32(np.inf))
     # infinities stand for the numbers of the next exponent, from which values are rounded to them
     ends = [np.clip(end.astype(np.float64), -(2.0**128), 2.0**128) for end in (low, high)]
     middle = (ends[0] + ends[1]) / 2
