@@ -45,6 +45,7 @@ ELSEWHERE = {
     "docs/rerank.md": "rerank/test_pages.py",
     "docs/tracking.md": "mlflow/test_tracking.py",
     "docs/tuning.md": "estimator/test_optuna.py",
+    "docs/serving.md": "serving/test_page.py",
     "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }

@@ -293,8 +293,9 @@ def _check_tree(fields: dict[str, str], n_features: int) -> None:
         kind = decision.astype(np.int64)
         if kind.min() < 0 or (kind >> 2).max() > 2:
             raise ValueError("decision_type has an entry that LightGBM does not know")
-        if not np.isfinite(threshold).all():
-            raise ValueError("a threshold is not finite")
+        # the threshold of a split between known and missing values is infinite: every known value goes left
+        if np.isnan(threshold).any() or (threshold == -np.inf).any():
+            raise ValueError("a threshold is not a number")
         _check_categories(fields, threshold[(kind & 1) == 1], n_categorical)
     if is_linear:
         _check_linear(fields, n_leaves, n_features)
