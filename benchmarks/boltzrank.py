@@ -123,7 +123,7 @@ def cost(options: argparse.Namespace) -> None:
 
     from sinkprop import NDCG
     from sinkprop.baselines.boltzmann import BoltzmannObjective, draw_rankings
-    from sinkprop.baselines.soft_ranks import SoftRanks
+    from sinkprop.serving.soft_ranks import SoftRanks
 
     heads = ("objective", "soft ranks", "by pairs", "ratio")
     print("300 rankings a query; 10 hidden units")

@@ -29,7 +29,7 @@ def softrank_cost(options: argparse.Namespace) -> None:
     of several. torch computes the same recursion on whole matrices.
     """
     from sinkprop import _native
-    from sinkprop.baselines.rank_binomial import soft_gain
+    from sinkprop.objective.rank_binomial import soft_gain
 
     print(f"{_native.instruction_set()} kernels, normal scores, sigma in units of their spread")
     heads = "".join(f"{name:>14}" for name in ("sigma 0.1", "sigma 0.3", "sigma 1", "torch", "ratio"))
@@ -135,11 +135,11 @@ def one_fold(job: tuple[str, int, str]) -> list[float]:
 
 def fixed_sigma(start: str, rounds: int = 8) -> type:
     """SoftRank closer to its paper: each sigma alone, no penalty, early stopping every five iterations."""
-    from sinkprop.baselines.rank_binomial import soft_gain
     from sinkprop.baselines.softrank import Model, SoftRankRanker
     from sinkprop.common.lbfgs import descend
     from sinkprop.estimator.tuning import Candidate
     from sinkprop.linear.problem import LinearProblem, spread
+    from sinkprop.objective.rank_binomial import soft_gain
 
     class FixedSigma(SoftRankRanker):  # type: ignore[misc]
         def _checked(self) -> int:

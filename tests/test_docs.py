@@ -38,10 +38,13 @@ NOT_RUN = {
 }
 # Pages whose blocks another test runs, with more to it.
 ELSEWHERE = {
+    "docs/browser.md": "export/test_javascript.py",
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
+    "docs/tracking.md": "mlflow/test_tracking.py",
+    "docs/tuning.md": "estimator/test_optuna.py",
     "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }
@@ -186,7 +189,7 @@ def extension(name):
 
 
 # Packages whose extra the tests do not need; their names are looked up where it is installed.
-NEEDS = {".rerank": "sentence_transformers", ".jax": "jax"}
+NEEDS = {".rerank": "sentence_transformers", ".jax": "jax", ".mlflow": "mlflow"}
 PUBLIC = [
     name
     for name in (
@@ -198,6 +201,7 @@ PUBLIC = [
         ".export",
         ".gbdt",
         ".metrics",
+        ".mlflow",
         ".permutations",
         ".plot",
         ".reference",

@@ -18,6 +18,7 @@ NEEDS = {
     "cluster": "distributed",
     "plot": "matplotlib",
     "rerank": "sentence_transformers",
+    "mlflow": "mlflow",
 }
 MODULES = ["sinkprop"] + [
     f"sinkprop.{name}"
@@ -30,6 +31,7 @@ MODULES = ["sinkprop"] + [
         "export",
         "gbdt",
         "metrics",
+        "mlflow",
         "permutations",
         "plot",
         "policies",

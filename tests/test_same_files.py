@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sinkprop
@@ -16,6 +17,9 @@ for package in ("torch", "lightgbm", "xgboost", "catboost"):
     pytest.importorskip(package)
 
 from export_rankers import fitted  # noqa: E402 - it imports these packages
+
+from sinkprop.baselines import LightGBMRanker  # noqa: E402
+from sinkprop.gbdt.ranker import BoostedRanker  # noqa: E402
 
 LINEAR = ("sinkprop", "probit", "regression", "listnet", "adarank", "smoothrank", "softrank", "boltzrank")
 NAMES = (*LINEAR, "feature", "boosted", "lightgbm", "xgboost", "catboost", "network", "auto")
@@ -28,16 +32,18 @@ sys.path.insert(0, sys.argv[2])
 from export_rankers import fitted
 
 for name in sys.argv[3:]:
-    fitted(name).save(Path(sys.argv[1], name))
+    fitted(name, 1).save(Path(sys.argv[1], name))
 """
 
 
-def test_every_ranker_fitted_in_two_processes_gives_the_same_file(tmp_path):
+def test_every_ranker_fitted_in_two_processes_and_on_other_threads_gives_the_same_file(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
     first.mkdir()
     command = [sys.executable, "-c", SAVE_ALL, str(second), str(Path(__file__).parent / "helpers"), *NAMES]
-    with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+    with subprocess.Popen(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "7"}, cwd=second
+    ) as process:
         for name in NAMES:
             fitted(name).save(first / name)
     assert process.returncode == 0
@@ -63,3 +69,16 @@ def test_a_file_with_times_still_loads(tmp_path):
         stage["seconds"] = 1.5
     write_model(tmp_path / "old", "SinkPropRanker", state)
     assert all(stage.seconds == 1.5 for stage in sinkprop.load_model(tmp_path / "old").fit_result_.stages)
+
+
+@pytest.mark.parametrize("make", [BoostedRanker, LightGBMRanker])
+def test_sums_over_sparse_features_do_not_depend_on_the_number_of_threads(make, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 60))
+    X[rng.random(X.shape) < rng.choice([0.6, 0.85, 0.95], size=60)] = 0
+    y, qid = rng.integers(0, 3, 600), np.repeat(np.arange(40), 15)
+    weight = 10 ** rng.uniform(-6, 6, 40)  # so that no sum is exact
+    for n in (1, 2, 3):
+        ranker = make(n_estimators=10, min_child_samples=5, n_threads=n, verbose=False)
+        ranker.fit(X, y, qid=qid, query_weight=weight).save(tmp_path / str(n))
+    assert len({(tmp_path / str(n)).read_bytes() for n in (1, 2, 3)}) == 1

@@ -5,14 +5,11 @@ built elsewhere.
 """
 
 import os
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from browser import chromium, opened, serious_findings
+from browser import chromium, opened, serious_findings, served
 from places import ROOT
 
 SITE = Path(os.environ.get("SINKPROP_SITE", ROOT / "docs/_build/html"))
@@ -48,16 +45,8 @@ def browser():
 @pytest.fixture(scope="module")
 def site():
     """The address of a server of the site."""
-    handler = partial(Quiet, directory=str(SITE))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        """Write nothing to stderr."""
+    with served(SITE) as address:
+        yield address
 
 
 def shown(browser, site, page, **options):

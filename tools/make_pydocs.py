@@ -114,11 +114,11 @@ class Query:
     patterns: dict[int, tuple[str, ...]]
 
 
-def collect() -> list[Document]:
-    """Collect every documented object of MODULES once, under its public name, sorted by docid."""
+def collect(names: Sequence[str] = tuple(MODULES.split())) -> list[Document]:
+    """Collect every documented object of the modules once, under its public name, sorted by docid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        modules = {name: importlib.import_module(name) for name in MODULES.split()}
+        modules = {name: importlib.import_module(name) for name in names}
         # builtins have no prefix, as in the reference manual: str.split, sorted
         found = [(name, "module", name, name, module) for name, module in modules.items()]
         things = _public_things(modules)
@@ -371,6 +371,15 @@ class Index:
         return len(self.tf)
 
     @functools.cached_property
+    def documents(self) -> dict[str, list[int]]:
+        """The documents that contain each word, in increasing order."""
+        found: dict[str, list[int]] = {}
+        for d, counts in enumerate(self.tf):
+            for word in counts:
+                found.setdefault(word, []).append(d)
+        return found
+
+    @functools.cached_property
     def total(self) -> int:
         return sum(self.length)
 
@@ -498,8 +507,7 @@ class Collection:
         index = self.index[field]
         scored = [
             (-feature(index, d, query), self.documents[d].docid, d)
-            for d in range(index.n)
-            if any(index.tf[d][t] for t in query)
+            for d in {d for t in query for d in index.documents.get(t, ())}
         ]
         return [d for _, _, d in sorted(scored)]
 
@@ -533,6 +541,12 @@ def read_judgments(path: Path) -> list[Query]:
     return queries
 
 
+def matching(pattern: str, docids: dict[str, int]) -> list[str]:
+    """The docids that a pattern matches, without its "!"."""
+    pattern = pattern.removeprefix("!")
+    return [pattern] if pattern in docids else fnmatch.filter(docids, pattern)
+
+
 def grades(query: Query, collection: Collection) -> dict[int, int]:
     """Labels by document number: the highest label of the patterns that a docid matches.
 
@@ -540,15 +554,14 @@ def grades(query: Query, collection: Collection) -> dict[int, int]:
     documents from the preceding patterns. Every pattern must match a document, so that a misspelled one is an
     error.
     """
-    docids = list(collection.number)
     graded: dict[int, int] = {}
     for grade in (1, 2):
         chosen: dict[str, None] = {}
         for pattern in query.patterns.get(grade, ()):
-            matching = fnmatch.filter(docids, pattern.removeprefix("!"))
-            if not matching:
+            found = matching(pattern, collection.number)
+            if not found:
                 raise ValueError(f"{query.text!r}: no document matches {pattern!r}")
-            for docid in matching:
+            for docid in found:
                 if pattern.startswith("!"):
                     chosen.pop(docid, None)
                 else:

@@ -24,6 +24,7 @@ void bind_letor(nb::module_&);       // defined in letor.cpp
 void bind_row_sums(nb::module_&);    // defined in row_sums.cpp
 void bind_permanents(nb::module_&);  // defined in permanents.cpp
 void bind_sampling(nb::module_&);    // defined in sampling.cpp
+void bind_trees(nb::module_&);       // defined in trees.cpp
 void bind_xla(nb::module_&);         // defined in xla.cpp
 
 namespace {
@@ -419,6 +420,7 @@ NB_MODULE(_native, m) {
     bind_checksum(m);
     bind_permanents(m);
     bind_sampling(m);
+    bind_trees(m);
     bind_xla(m);
     bind_dispatch(m);
 }

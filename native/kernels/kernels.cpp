@@ -464,6 +464,10 @@ double tied_terms(const Query& query, const Ties& ties, const Settings& s, doubl
 
 }  // namespace
 
+// defined in trees/evaluation.cpp
+void score_trees(const ForestView&, const double*, std::size_t, double, std::int8_t*, double*);
+void score_trees_single(const ForestView&, const float*, std::size_t, double, std::int8_t*, double*);
+
 extern const Kernels kernels;
 const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          plan,
@@ -481,7 +485,9 @@ const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
                          add_products<double>,
                          add_products<float>,
                          add_rows,
-                         glynn};
+                         glynn,
+                         score_trees,
+                         score_trees_single};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -8,6 +8,8 @@
 
 namespace sinkprop {
 
+struct ForestView;
+
 enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta, rank_binomial };
 
 enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, dense };
@@ -167,7 +169,17 @@ struct Kernels {
     bool (*add_rows)(const double* values, std::size_t n, const double* scale, std::size_t m, std::int64_t* words);
     // Adds the terms of some pieces of Glynn's formula for the permanent of A (n, n) to sum[0] + sum[1] (glynn.hpp)
     void (*glynn)(const double* A, std::size_t n, std::uint64_t first, std::uint64_t last, double* sum);
+    // out (n,): start plus the leaves of each row of X, in the order of the trees (trees/forest_view.hpp). The scratch
+    // has trees_scratch() bytes.
+    void (*score_trees)(const ForestView&, const double* X, std::size_t n, double start, std::int8_t* scratch,
+                        double* out);
+    void (*score_trees_single)(const ForestView&, const float* X, std::size_t n, double start, std::int8_t* scratch,
+                               double* out);
 };
+
+constexpr std::size_t trees_scratch(std::size_t n_columns) {
+    return 64 * (n_columns + 1);
+}
 
 // Sizes of the matrices that `glynn` takes, and the numbers of its steps and pieces
 constexpr std::size_t glynn_least = 8, glynn_most = 40;

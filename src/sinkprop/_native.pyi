@@ -218,3 +218,22 @@ def letor_write(
     sparse: bool,
     n_threads: int,
 ) -> bytes: ...
+
+class Forest:
+    def __init__(
+        self,
+        n_features: int,
+        features: NDArray[np.int32],
+        cut_ends: Index,
+        cuts: Floats,
+        column_ends: Index,
+        tables: NDArray[np.int8],
+        columns: NDArray[np.int32],
+        bounds: NDArray[np.int8],
+        no: NDArray[np.int32] | None,
+        yes: NDArray[np.int32] | None,
+        leaf_ends: Index,
+        leaves: Floats,
+        single: bool,
+    ) -> None: ...
+    def score(self, X: NDArray[Any], start: float, out: Floats) -> None: ...

@@ -39,12 +39,13 @@ import re
 import stat
 from dataclasses import dataclass
 from math import isfinite, isinf, prod
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.atomic import StrPath, write_atomically
+if TYPE_CHECKING:
+    from sinkprop.common.atomic import StrPath
 
 __all__ = [
     "FORMAT_VERSION",
@@ -156,6 +157,8 @@ def write_model(
     >>> model.state, model.about["gain"]
     ({'weights': array([ 0.1, -0. ])}, 'ndcg@10')
     """
+    from sinkprop.common.atomic import write_atomically
+
     write_atomically(path, model_bytes(kind, state, {} if about is None else about))
 
 

@@ -16,9 +16,10 @@ from sinkprop.baselines.boltzrank import _rankings, _start, _Training
 from sinkprop.data import group_rows
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.linear.problem import LinearProblem
 from sinkprop.linear.products import Products
 from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.serving.linear_scores import linear_scores
 
 QUICK = {"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 30, "n_hidden": 3, "max_iter": 15}
 

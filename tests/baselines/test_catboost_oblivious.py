@@ -14,13 +14,12 @@ from sinkprop.model_files import ModelFileError, read_model, write_model
 catboost = pytest.importorskip("catboost", reason="catboost is not installed: it is in the extra catboost")
 
 from sinkprop.baselines import CatBoostRanker  # noqa: E402
-from sinkprop.baselines.catboost.oblivious import (  # noqa: E402
+from sinkprop.baselines.catboost.oblivious import booster_of, trees_of  # noqa: E402
+from sinkprop.serving.tree_files.catboost_trees import (  # noqa: E402
     ObliviousTree,
     Trees,
-    booster_of,
     checked_trees,
     text_of,
-    trees_of,
 )
 
 

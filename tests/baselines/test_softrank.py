@@ -11,10 +11,10 @@ from sklearn.base import clone
 
 from sinkprop import RankLinear, choose_permutation, sinkhorn, sinkhorn_limit
 from sinkprop.baselines import RegressionRanker, SoftRankRanker
-from sinkprop.baselines.rank_binomial import soft_gain, soft_rank_distribution
 from sinkprop.experiment.methods import parse_methods
 from sinkprop.linear.least_squares import least_squares
 from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.objective.rank_binomial import soft_gain, soft_rank_distribution
 from sinkprop.registry import load_model
 
 QUICK = {"sigma": (2.0, 0.5), "penalty": (1e-1, 1e-3), "max_iter": 5}

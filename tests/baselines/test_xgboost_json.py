@@ -14,8 +14,8 @@ from sinkprop.model_files import ModelFileError, read_model, write_model
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed: it comes with the extra xgboost")
 
 from sinkprop.baselines import XGBoostRanker  # noqa: E402
-from sinkprop.baselines.xgboost_json import checked_json  # noqa: E402
 from sinkprop.baselines.xgboost_trees import _booster  # noqa: E402
+from sinkprop.serving.tree_files.xgboost_json import checked_json  # noqa: E402
 
 
 def rows():

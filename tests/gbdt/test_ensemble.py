@@ -16,7 +16,7 @@ lightgbm = pytest.importorskip(
 
 from sinkprop.gbdt import BoostedRanker  # noqa: E402
 from sinkprop.gbdt.growing.ensemble import queries_left_out, query_parts  # noqa: E402
-from sinkprop.gbdt.tree_text import check_model_text, mean_of_models, tree_fields  # noqa: E402
+from sinkprop.serving.tree_files.lightgbm_text import check_model_text, mean_of_models, tree_fields  # noqa: E402
 
 SMALL = {"n_estimators": 12, "num_leaves": 5, "learning_rate": 0.1, "min_child_samples": 5, "n_threads": 1}
 

@@ -18,7 +18,7 @@ from sinkprop import load_model  # noqa: E402
 from sinkprop.baselines import LightGBMRanker  # noqa: E402
 from sinkprop.gbdt import BoostedRanker  # noqa: E402
 from sinkprop.gbdt.boosters import checked_booster  # noqa: E402
-from sinkprop.gbdt.tree_text import check_model_text  # noqa: E402
+from sinkprop.serving.tree_files.lightgbm_text import check_model_text  # noqa: E402
 
 SMALL = {"num_leaves": 6, "verbosity": -1, "num_threads": 1, "min_data_per_group": 5}
 

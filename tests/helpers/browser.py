@@ -1,6 +1,6 @@
 """A real browser for tests of pages: Chromium, driven by Playwright.
 
-    from browser import chromium, opened, serious_findings
+    from browser import chromium, opened, serious_findings, served
 
     @pytest.fixture(scope="module")
     def browser():
@@ -15,8 +15,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +56,23 @@ def chromium() -> Iterator[Any]:
             launched.close()
 
 
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: Any) -> None:
+        """Write nothing to stderr."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of a folder on this machine, without a slash at the end."""
+    handler = partial(_Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
 @contextmanager
 def opened(
     browser: Any,
@@ -62,16 +83,17 @@ def opened(
     dark: bool = False,
     ready: str = "html[data-ready]",
     within: str | None = None,
+    seconds: float = 10,
 ) -> Iterator[Any]:
     """A page at an address, ready; by the end of the block it may have no error and no other request.
 
     `ready` selects an element that is there when the page is ready. A page of a site may also load files
-    whose address starts with `within`.
+    whose address starts with `within`. Each step may take so many seconds.
     """
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(1e3 * seconds)
     page = context.new_page()
     errors: list[str] = []
     requests: list[str] = []

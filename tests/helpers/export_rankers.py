@@ -104,9 +104,11 @@ def real_queries() -> Queries:
 
 
 @cache
-def fitted(name: str) -> BaseRanker:
+def fitted(name: str, n_threads: int | None = None) -> BaseRanker:
     train = training()
     ranker = ALL[name]()
+    if n_threads is not None and "n_threads" in ranker.get_params():
+        ranker.set_params(n_threads=n_threads)
     if isinstance(ranker, FeatureRanker):
         ranker.feature_names = list(train.feature_names)
     return ranker.fit(train.X, train.y, qid=train.qid)

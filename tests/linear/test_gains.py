@@ -111,7 +111,13 @@ def test_a_custom_gain_is_trained_on_but_not_saved(queries, tmp_path):
     ranker = SinkPropRanker(gain=gain, **FAST).fit(queries)
     assert ranker.fit_result_.criterion == "gain"
     ranker.save(tmp_path / "own.model")
-    assert load_model(tmp_path / "own.model").gain == "ndcg"
+    loaded = load_model(tmp_path / "own.model")
+    np.testing.assert_array_equal(loaded.predict(queries), ranker.predict(queries))
+    with pytest.raises(ValueError, match=r"gain was a ColumnGain with .* set_params\(gain=\.\.\.\)"):
+        loaded.fit(queries)
+    loaded.save(tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == (tmp_path / "own.model").read_bytes()
+    assert type(loaded.set_params(gain="ndcg").fit(queries).gain) is str
 
 
 def test_what_cannot_be_trained_is_explained(queries):

@@ -13,9 +13,10 @@ from sinkprop.data.feature_scaling import fit_scaling, scaling_of
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.linear.ascent import Evaluation, Objective, moments_of, regressions, spreads
 from sinkprop.linear.paths import arrange
-from sinkprop.linear.problem import linear_scores, spread
+from sinkprop.linear.problem import spread
 from sinkprop.linear.products import products
 from sinkprop.linear.resampling import resampled
+from sinkprop.serving.linear_scores import linear_scores
 
 RELAXATIONS = [
     SmoothedIndicator(0.7, accuracy="exact"),

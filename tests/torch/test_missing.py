@@ -6,10 +6,10 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sinkprop import Queries, load_model
+from sinkprop.data.feature_scaling import transformed
 from sinkprop.data.missing import learned_from_rows
 from sinkprop.torch import MLP, NeuralRanker
 from sinkprop.torch.neural import feeds
-from sinkprop.torch.neural.preparation import transformed
 
 QUICK = {"network": MLP((8,), dropout=0.2), "max_epochs": 2, "verbose": False}
 

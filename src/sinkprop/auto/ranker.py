@@ -25,7 +25,7 @@ from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.categorical_inputs import CategoricalInputs
 from sinkprop.estimator.criteria import Criterion, gain_criterion
@@ -278,14 +278,26 @@ class AutoRanker(CategoricalInputs, BaseRanker):
                 total += (self.weights_[name] / len(rankers) / scale) * ranker.predict(X, qid=qid)
         return total
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        check_is_fitted(self, "members_")
+        qid = None if groups is None else groups.codes
+        total = np.zeros((len(X), self.n_features_in_ + 1))
+        for name, rankers in self.members_.items():
+            for ranker, scale in zip(rankers, self.scales_[name], strict=True):
+                if self.weights_[name]:
+                    share = self.weights_[name] / len(rankers) / scale
+                    total += share * ranker.predict(X, qid=qid, pred_contrib=True)
+        return total
+
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        saved = self._saved_params()
         saved["time_budget"] = float(self.time_budget)
         saved["methods"] = None if self.methods is None else named_methods(self.methods)
         saved["gain"] = None if self.gain is None else as_gain(self.gain).text
         saved["selection"] = selection_record(self.selection)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
-        saved["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        if not isinstance(saved["random_state"], int):
+            saved["random_state"] = None
         return saved
 
     @classmethod

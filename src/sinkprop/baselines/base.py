@@ -18,14 +18,15 @@ from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.missing import has_missing, learned_from_rows
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.criteria import metric_criterion
 from sinkprop.estimator.selection import Selection, as_selection, selection_from, selection_record
 from sinkprop.estimator.tuning import Candidate, Trial, TuningResult, tune
-from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.linear.problem import LinearProblem
 from sinkprop.linear.products import products
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["LinearBaseline", "TunedRanker"]
 
@@ -132,11 +133,7 @@ class TunedRanker(BaseRanker):
         return self._scores_of(self._model(), X, groups)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {
-            name: plain_data(value, Selection, Gain)
-            for name, value in self.get_params(deep=False).items()
-            if name not in OF_THE_RUN
-        }
+        saved = {name: plain_data(value, Selection, Gain) for name, value in self._saved_params().items()}
         saved["selection"] = selection_record(self.selection)
         if isinstance(saved.get("gain"), Gain):
             saved["gain"] = saved["gain"].text

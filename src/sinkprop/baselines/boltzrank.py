@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from sinkprop.baselines.base import TunedRanker
 from sinkprop.baselines.boltzmann import BoltzmannObjective, draw_rankings
-from sinkprop.baselines.soft_ranks import SoftRanks
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
@@ -23,9 +22,11 @@ from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
-from sinkprop.linear.problem import LinearProblem, linear_scores, spread
+from sinkprop.linear.problem import LinearProblem, spread
 from sinkprop.model_files import saved_floats
 from sinkprop.objective.gains import Gain, as_rank_linear
+from sinkprop.serving.linear_scores import linear_scores
+from sinkprop.serving.soft_ranks import SoftRanks, pair_scores
 
 __all__ = ["BoltzRankRanker"]
 
@@ -225,9 +226,11 @@ class BoltzRankRanker(TunedRanker):
                 "query."
             )
         a = linear_scores(X, _with_intercepts(model.directions), self.scaling_)
-        rows: Any = slice(None) if groups.rows is None else groups.rows
-        scores[rows] += SoftRanks(groups.offsets).forward(a[rows])[0] @ model.strengths
-        return scores
+        return pair_scores(scores, a, model.strengths, groups)
+
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        # with pair potentials, a score is not a sum of contributions of the document's own features
+        return None if len(self.strengths_) else super()._linear_model()
 
     def _set_model(self, model: Any) -> None:
         self.coef_, self.intercept_ = model.weights, 0.0

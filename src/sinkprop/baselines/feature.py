@@ -124,6 +124,11 @@ class FeatureRanker(BaseRanker):
         column: Floats = X[:, abs(self.feature_) - 1].astype(np.float64)
         return column if self.feature_ > 0 else -column
 
+    def _linear_model(self) -> tuple[Floats, float]:
+        weights = np.zeros(self.n_features_in_)
+        weights[abs(self.feature_) - 1] = np.sign(self.feature_)
+        return weights, 0.0
+
     def _parameters_to_save(self) -> dict[str, Any]:
         names = None if self.feature_names is None else [str(name) for name in self.feature_names]
         changes = {"feature_names": names, "metric": str(self.metric), "convention": str(self.convention)}

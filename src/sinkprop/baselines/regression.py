@@ -14,8 +14,9 @@ from sinkprop.data.queries import Groups
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.least_squares import ridge_path
-from sinkprop.linear.problem import LinearProblem, linear_scores
+from sinkprop.linear.problem import LinearProblem
 from sinkprop.model_files import saved_floats
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["PENALTIES", "RegressionRanker"]
 

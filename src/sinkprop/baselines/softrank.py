@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop.baselines.base import LinearBaseline
-from sinkprop.baselines.rank_binomial import checked_sigma, soft_gain, soft_rank_distribution
 from sinkprop.common.arguments import numbers, whole
 from sinkprop.common.lbfgs import descend
 from sinkprop.common.types import Floats, Integers
@@ -20,12 +18,11 @@ from sinkprop.estimator.criteria import gain_under
 from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.linear.annealed import PENALTIES
-from sinkprop.linear.problem import LinearProblem, linear_scores, spread
+from sinkprop.linear.problem import LinearProblem, spread
 from sinkprop.objective.gains import NDCG, Gain, as_rank_linear
-from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.rank_binomial import balanced_distribution, balanced_ranks, checked_sigma, soft_gain
 from sinkprop.objective.rank_distribution import chosen_ranks
-from sinkprop.objective.sinkhorn import sinkhorn
-from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["SoftRankRanker"]
 
@@ -34,7 +31,6 @@ SIGMAS = (4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
 # Position of the least-squares weights on the grid of penalties and sigmas. A selection may average the value
 # of a candidate with those of its neighbors. These weights have none: the other positions start at (0, 0).
 _START = (-9, -9)
-_LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; negligible otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,20 +43,6 @@ class Model:
 
     weights: Floats
     sigma: float
-
-
-def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
-    """Return the rank-binomial distribution (n, n) of one query's scores (n,), balanced if asked for.
-
-    sigma    Standard deviation of the noise of a score.
-    balance  False for no Sinkhorn normalization, True for its limit, or a number of iterations.
-    """
-    P = soft_rank_distribution(scores, sigma)
-    if balance is False:
-        return P
-    if balance is True:
-        return sinkhorn_limit(P + _LEAST).matrix
-    return sinkhorn(P, whole("balance", balance, 1), epsilon=_LEAST)
 
 
 class SoftRankRanker(LinearBaseline):
@@ -197,17 +179,7 @@ class SoftRankRanker(LinearBaseline):
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         if self.balance is False:  # then the likeliest assignment is the order of the scores
             return super()._ranks(X, groups)
-        scores, top = self._score_rows(X, groups), whole("top", self.top, 1)
-        ranks = np.empty(len(scores), dtype=np.int64)
-        for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
-            rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
-            P = self._distribution(scores[rows], self.sigma_)
-            ranks[rows[choose_permutation(P, "shortcut", top=top)]] = np.arange(1, len(rows) + 1)
-            # Documents with equal scores have equal probabilities, so their order is arbitrary: as for other
-            # rankers, the earlier row ranks higher.
-            by_row, by_rank = np.lexsort((rows, scores[rows])), np.lexsort((ranks[rows], scores[rows]))
-            ranks[rows[by_row]] = ranks[rows[by_rank]]
-        return ranks
+        return balanced_ranks(self._score_rows(X, groups), groups, self.sigma_, self.balance, top=self.top)
 
     def _checked(self) -> int:
         as_rank_linear(self.gain, "SoftRankRanker")

@@ -26,7 +26,7 @@ from sinkprop.estimator.selection import Selection
 from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.boosters import booster_of, booster_text, checked_booster, lightgbm_module
 from sinkprop.gbdt.growing.validation import check_row_weight, counting
-from sinkprop.gbdt.parameters import check_no_files, first_names, names_a_file
+from sinkprop.gbdt.parameters import check_no_files, first_names, names_a_file, one_order_of_sums
 from sinkprop.gbdt.threads import adapting_threads, most_threads, openmp_threads
 from sinkprop.linear.problem import LinearProblem
 from sinkprop.metrics.evaluation import evaluate
@@ -297,6 +297,7 @@ class LightGBMRanker(TreeRanker):
             # One thread sums each feature's histogram, so rounding does not depend on the number of threads.
             "deterministic": True,
             "force_col_wise": True,
+            **one_order_of_sums(most),
             # The filter would drop features that no tree can use at one value of min_child_samples. The data
             # are prepared once, for all values to try.
             "feature_pre_filter": False,
@@ -416,6 +417,11 @@ class LightGBMRanker(TreeRanker):
         )
         return scores
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        n_threads = openmp_threads(self.n_threads, len(X))
+        found = self.booster_.predict(X, pred_contrib=True, num_threads=n_threads)
+        return np.asarray(found, dtype=np.float64)
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         self._text = booster_text(booster, n_trees)
@@ -426,24 +432,23 @@ class LightGBMRanker(TreeRanker):
     def _booster_of(self, text: str) -> Any:
         return booster_of(text, "LightGBMRanker")
 
+    def _saved_params(self) -> dict[str, Any]:
+        saved = super()._saved_params()
+        if self.params is not None:
+            saved["params"] = {name: value for name, value in self.params.items() if not names_a_file(name)}
+        return saved
+
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = super()._parameters_to_save()
-        for name in ("loss", "params"):
-            given = getattr(self, name) or {}
+        if self.loss is not None:
             # a user-defined gain cannot be saved; predictions do not need it
-            kept = {
-                key: plain_data(value)
-                for key, value in given.items()
-                if not (isinstance(value, Gain) and value.text is None)
-                and not (name == "params" and names_a_file(key))
-            }
-            saved[name] = None if getattr(self, name) is None else kept
+            own = {k: v for k, v in self.loss.items() if not (isinstance(v, Gain) and v.text is None)}
+            saved["loss"] = plain_data(own)
         return saved
 
     @classmethod
-    def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        check_no_files(saved["params"] or {})
-        return super()._parameters_from_saved(saved)
+    def _check_saved(cls, parameters: dict[str, Any]) -> None:
+        check_no_files(parameters.get("params") or {})
 
     def _model_state(self) -> Any:
         return {"lightgbm": self._text.split("\n")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.baselines.trees import TreeRanker, grid, leaves, one_or_more, positive, rates
-from sinkprop.baselines.xgboost_json import checked_json
-from sinkprop.common.forks import guarded_import
+from sinkprop.common.forks import guard_forked_process, guarded_import
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet
@@ -20,8 +20,9 @@ from sinkprop.gbdt.growing.validation import counting
 from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
 from sinkprop.objective.gains import NDCG
+from sinkprop.serving.tree_files.xgboost_json import checked_json
 
-__all__ = ["XGBoostRanker"]
+__all__ = ["XGBoostRanker", "learner_of"]
 
 
 _OBJECTIVE = "rank:ndcg"
@@ -60,6 +61,7 @@ class XGBoostRanker(TreeRanker):
         Convention of the metrics; see `evaluate`.
     n_threads : int, optional
         Number of threads. None uses all available CPU cores, or the number in `SINKPROP_NUM_THREADS`.
+        XGBoost's rounding may depend on it.
     random_state : int, optional, default 0
         Seed of splits, also passed to XGBoost.
     verbose : bool, default True
@@ -191,6 +193,12 @@ class XGBoostRanker(TreeRanker):
         self.booster_.set_param({"nthread": openmp_threads(self.n_threads, len(X))})
         return super()._score_rows(X, groups)
 
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        n_threads = openmp_threads(self.n_threads, len(X))
+        self.booster_.set_param({"nthread": n_threads})
+        rows = _xgboost().DMatrix(X, nthread=n_threads, **self._feature_types())
+        return np.asarray(self.booster_.predict(rows, pred_contribs=True), dtype=np.float64)
+
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model
         # a copy without the training data, with only the chosen trees
@@ -207,6 +215,13 @@ class XGBoostRanker(TreeRanker):
     def _model_from(self, state: Any) -> Any:
         booster = _booster(checked_json(state["xgboost"], self.n_features_in_))
         return booster, int(booster.num_boosted_rounds())
+
+
+def learner_of(booster: Any) -> Any:
+    """Return the trees of a booster and their parameters, as XGBoost writes them to JSON."""
+    guard_forked_process()
+    booster.set_param({"nthread": 1})
+    return json.loads(bytes(booster.save_raw("json")))["learner"]
 
 
 def _labels(data: TrainingSet) -> tuple[Floats, bool]:

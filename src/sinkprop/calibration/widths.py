@@ -28,7 +28,17 @@ from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.rank_distribution import projected
 from sinkprop.objective.relaxations import SmoothedIndicator
 
-__all__ = ["RANKS", "RankMixture", "fit_mixture", "log_score", "query_means", "scaled", "typical_spread"]
+__all__ = [
+    "RANKS",
+    "RankMixture",
+    "fit_mixture",
+    "log_score",
+    "query_means",
+    "scaled",
+    "typical_spread",
+    "warp_slope",
+    "warped",
+]
 
 RANKS = 10  # ranks whose columns of Pi are fitted
 N_ITER, EPSILON = 30, 1e-9
@@ -76,7 +86,7 @@ class RankMixture:
         """
         sizes, codes = groups.sizes, groups.codes
         x = warped(standardized(scores, groups, self.scale), self.warp)
-        weights = self._weights_of(sizes)[codes]
+        weights = self.weights_of(sizes)[codes]
         sums = np.concatenate([np.zeros((len(columns), 1)), np.cumsum(columns, axis=1)], axis=1)
         total: Floats = (sums[:, sizes] / sizes).T[codes]
         total *= weights[:, -1:]
@@ -87,8 +97,8 @@ class RankMixture:
             total += part
         return total
 
-    def _weights_of(self, sizes: Any) -> Floats:
-        """Weights (Q, M + 1) for queries of these sizes."""
+    def weights_of(self, sizes: Any) -> Floats:
+        """Weights (Q, M + 1) of the components for queries of these sizes."""
         t = _position(sizes, self.lengths)[:, None]
         weights: Floats = (1 - t) * self.weights[0] + t * self.weights[1]
         return weights
@@ -160,6 +170,20 @@ def warped(z: Floats, warp: tuple[str, float]) -> Floats:
         return z
     # beyond the limits scores count as tied, so that no width is needed for a single outlier
     grown: Floats = np.expm1(np.clip(parameter * z, -6, 6)) / parameter
+    return grown
+
+
+def warp_slope(z: Floats, warp: tuple[str, float]) -> Floats:
+    """Derivative of `warped`."""
+    kind, parameter = warp
+    if kind == "softplus":
+        with np.errstate(over="ignore"):
+            rising: Floats = 1 / (1 + np.exp(-2 * (z - parameter)))
+        return rising
+    if parameter == 0:
+        return np.ones_like(z)
+    inside = np.abs(parameter * z) < 6
+    grown: Floats = np.where(inside, np.exp(np.clip(parameter * z, -6, 6)), 0.0)
     return grown
 
 

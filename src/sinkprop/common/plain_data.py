@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["plain_data"]
+__all__ = ["plain_data", "without_addresses"]
 
 
 def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
@@ -30,4 +31,15 @@ def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
         return {str(name): plain_data(item, *kept, finite=finite) for name, item in value.items()}
     if finite and isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)
+    if value is None or isinstance(value, (bool, int, float, str, *kept)):
+        return value
+    return without_addresses(str(value))
+
+
+def without_addresses(text: str) -> str:
+    """Text of an object without its address in memory, which differs in each process.
+
+    >>> without_addresses("<function gain at 0x7fd6ee7df880>")
+    '<function gain>'
+    """
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

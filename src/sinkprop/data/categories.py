@@ -25,9 +25,12 @@ __all__ = [
     "category_column",
     "category_kind",
     "checked_categories",
+    "coded_columns",
     "encoded",
+    "frame_names",
     "in_order",
     "is_frame",
+    "listed_column",
     "refuse_categories",
 ]
 
@@ -53,6 +56,19 @@ class Categories:
         columns = {name: i for i, name in enumerate(data.feature_names or ())}
         values = {columns[name]: list(own) for name, own in data.categories.items()}
         return cls(values, tuple(sorted(columns[n] for n in data.categories if n not in data.ordered)))
+
+    @classmethod
+    def from_record(cls, state: Mapping[str, Any]) -> Categories:
+        """Read what `record` returned."""
+        values = {int(i): list(items) for i, items in state["categories"].items()}
+        return cls(values, tuple(state["unordered"])) if values else NO_CATEGORIES
+
+    def record(self) -> dict[str, Any]:
+        """The categories as a dict of values that a model file can hold."""
+        return {
+            "categories": {str(i): values for i, values in self.values.items()},
+            "unordered": list(self.unordered),
+        }
 
 
 NO_CATEGORIES = Categories({}, ())
@@ -111,7 +127,8 @@ def _is_arrow(X: Any) -> bool:
     return hasattr(X, "column_names") and hasattr(X, "schema")
 
 
-def _names(X: Any) -> list[Any]:
+def frame_names(X: Any) -> list[Any]:
+    """Column names of a data frame."""
     return list(X.column_names if _is_arrow(X) else X.columns)
 
 
@@ -141,7 +158,7 @@ def category_column(X: Any, column: int) -> CategoryColumn:
 
     Raises a ValueError if a value is neither text nor a finite number.
     """
-    name = _names(X)[column]
+    name = frame_names(X)[column]
     if _is_pandas(X):
         series = X.iloc[:, column]
         if str(series.dtype) != "category":
@@ -178,6 +195,11 @@ def arrow_category_column(column: Any, field: Any) -> CategoryColumn:
     return CategoryColumn(values, table[codes], ordered)
 
 
+def listed_column(rows: Sequence[Any], name: Any) -> CategoryColumn:
+    """Read one category per row, None or NaN if it is missing; see `category_column`."""
+    return _factored(list(rows), name)
+
+
 def _factored(rows: list[Any], name: Any) -> CategoryColumn:
     rows = _plain(rows, name, missing=True)
     values = in_order(set(rows) - {None})
@@ -208,7 +230,7 @@ def categories_of(X: Any) -> Categories:
     """Categories of the columns of a data frame; `NO_CATEGORIES` if X is not a data frame."""
     if not is_frame(X):
         return NO_CATEGORIES
-    kinds = {i: kind for i in range(len(_names(X))) if (kind := category_kind(X, i))}
+    kinds = {i: kind for i in range(len(frame_names(X))) if (kind := category_kind(X, i))}
     values = {i: category_column(X, i).values for i in kinds}
     return Categories(values, tuple(i for i, kind in kinds.items() if kind == "unordered"))
 
@@ -220,17 +242,14 @@ def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None
     then taken as codes. Also returns X unchanged if its column names are not `names`: scikit-learn then
     raises its own error. `name` is the name of X in error messages.
     """
-    if not is_frame(X) or (names is not None and list(names) != _names(X)):
+    if not is_frame(X) or (names is not None and list(names) != frame_names(X)):
         return X
-    for i, column in enumerate(_names(X)):
+    for i, column in enumerate(frame_names(X)):
         if bool(category_kind(X, i)) != (i in known.values):
             raise ValueError(_another_kind(column, name, i in known.values))
     if not known.values:
         return X
-    codes, unseen = {}, {}
-    for i, values in known.values.items():
-        codes[i], unseen[_names(X)[i]] = category_column(X, i).coded(values)
-    _warn_of_unseen(unseen, name)
+    codes = coded_columns({i: (frame_names(X)[i], category_column(X, i)) for i in known.values}, known, name)
     if _is_pandas(X):
         X = X.copy(deep=False)
         for i, column in codes.items():
@@ -245,6 +264,21 @@ def encoded(X: Any, known: Categories, name: str, *, names: Sequence[str] | None
     for i, column in codes.items():
         X = X.set_column(i, X.column_names[i], pa.array(column))
     return X
+
+
+def coded_columns(
+    columns: Mapping[int, tuple[Any, CategoryColumn]], known: Categories, name: str
+) -> dict[int, Floats]:
+    """Return the codes (N,) of categorical columns {number: (column name, column)} in the known categories.
+
+    A missing category and one that is not known become NaN. Warns of those that are not known. `name` is the
+    name of the table in the warning.
+    """
+    codes, unseen = {}, {}
+    for i, (column_name, column) in columns.items():
+        codes[i], unseen[column_name] = column.coded(known.values[i])
+    _warn_of_unseen(unseen, name)
+    return codes
 
 
 def _another_kind(column: Any, name: str, was: bool) -> str:

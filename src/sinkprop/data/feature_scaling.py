@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sinkprop.common.types import Floats
 from sinkprop.data.queries import Groups
 
-__all__ = ["SCALINGS", "Scaling", "check_kind", "fit_scaling", "scale_by_query", "scaling_of"]
+__all__ = ["SCALINGS", "Scaling", "check_kind", "fit_scaling", "scale_by_query", "scaling_of", "transformed"]
 
 Kind = Literal["none", "query", "standard"]
 
@@ -92,6 +92,11 @@ def scale_by_query(X: NDArray[Any], groups: Groups) -> NDArray[Any]:
     out = np.empty_like(scaled)
     out[groups.rows] = scaled
     return out
+
+
+def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
+    """Features after a transform: sign(x) log(1 + |x|) for "log1p", unchanged for "none"."""
+    return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
 
 
 def _chunks(X: NDArray[Any]) -> Any:

@@ -15,7 +15,9 @@ from sinkprop.common.types import Floats, Integers
 from sinkprop.data.categories import checked_categories
 from sinkprop.data.checks import as_features, as_labels, unmasked
 
-__all__ = ["Fold", "Groups", "Queries", "columns_of", "group_rows", "offsets_of"]
+__all__ = ["Fold", "Groups", "Ids", "Queries", "columns_of", "group_rows", "ids_of_sizes", "offsets_of"]
+
+Ids = ArrayLike | Sequence[Hashable]  # one query id per row
 
 _KEEP_MISSING = " Pass allow_nan=True to keep missing values, which most rankers accept, or fill them in."
 
@@ -357,6 +359,21 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     position[by_appearance] = np.arange(len(first))
     rows = np.argsort(position[inverse], kind="stable").astype(np.int64)
     return Groups.of_sizes(counts[by_appearance], ids[first[by_appearance]], rows)
+
+
+def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
+    """Index of the query of each of n rows, from the sizes of consecutive queries.
+
+    Raises a ValueError if the sizes are not whole numbers of at least 1 that sum to n.
+    """
+    array = np.asarray(unmasked("group", sizes))
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
+        raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
+    if len(array) == 0 or array.min() < 1:
+        raise ValueError("group must hold sizes of at least 1.")
+    if array.sum() != n:
+        raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
+    return np.repeat(np.arange(len(array)), array.astype(np.int64))
 
 
 def _id_array(qid: Any) -> NDArray[Any]:

@@ -18,22 +18,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-import sinkprop
 from sinkprop.calibration import RankCalibration
 from sinkprop.common.arguments import one_of
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_label_columns, as_query_weight
-from sinkprop.data.feature_scaling import Scaling, check_kind
 from sinkprop.data.missing import DEFAULT, MISSING, MissingValues, filled
-from sinkprop.data.queries import Groups, Queries
+from sinkprop.data.queries import Groups, Ids, Queries
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
 from sinkprop.estimator.calibrated import CalibratedRanker
 from sinkprop.estimator.click_inputs import taking_clicks
-from sinkprop.estimator.inputs import Ids
+from sinkprop.estimator.given_parameters import SETTINGS, given_from, given_record
 from sinkprop.estimator.keyword_habits import answering, refuse
+from sinkprop.estimator.selection import Selection
+from sinkprop.explain.contributions import linear_contributions
 from sinkprop.metrics.evaluation import check_metric, evaluate, evaluate_blocks
 from sinkprop.metrics.ranking import ranking
-from sinkprop.model_files import ModelFileError, read_model, saved_floats, saved_names, write_model
+from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.serving.records import INVALID, SavedInputs, unreadable
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
@@ -45,7 +46,9 @@ R = TypeVar("R", bound="BaseRanker")
 # Parameters that say how a fit runs: where, on how many threads, and what it writes and calls. A model file
 # does not hold them. If a file from a stranger could set them, a later fit would write to a path, or connect
 # to a cluster, of the stranger's choice.
-OF_THE_RUN = frozenset(("checkpoint", "cluster", "distributed", "n_threads", "on_epoch", "on_stage"))
+OF_THE_RUN = frozenset(
+    ("checkpoint", "cluster", "distributed", "n_threads", "on_epoch", "on_round", "on_stage")
+)
 
 _OLD_KEYS = {"judged_by": "validated_on"}  # of fitted models in files of earlier versions
 
@@ -64,6 +67,7 @@ class BaseRanker(CalibratedRanker):
     __metadata_request__predict: ClassVar[dict[str, bool]] = {"qid": True}
 
     missing_: MissingValues | None = None  # treatment of missing values, if the training data had some
+    _settings: ClassVar[tuple[type, ...]] = (*SETTINGS, Selection)  # dataclasses that parameters may hold
     _squares_labels: ClassVar[bool] = False  # whether the loss is the squared error of the labels themselves
     clicks_: dict[str, Any] | None = None  # summary of the clicks, if the training data were a click log
 
@@ -175,8 +179,15 @@ class BaseRanker(CalibratedRanker):
         if the caller did not give them.
         """
 
-    def predict(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
-        """Score documents.
+    def predict(
+        self,
+        X: Any,
+        *,
+        qid: Ids | None = None,
+        group: ArrayLike | None = None,
+        pred_contrib: bool = False,
+    ) -> Floats:
+        """Score documents, or explain their scores.
 
         Scores are comparable only between documents of the same query.
 
@@ -189,19 +200,46 @@ class BaseRanker(CalibratedRanker):
             depends on the other documents of its query. Not allowed with `Queries` or a stored set.
         group : array of shape (Q,), optional
             Sizes of consecutive queries, in place of `qid`.
+        pred_contrib : bool, default False
+            Whether to return the contribution of each feature to the score (its SHAP value) in place of the
+            score. Linear rankers and trees have contributions. Those of a linear ranker are relative to the
+            mean of the feature: over the training documents with ``normalization="standard"``, over the
+            documents of the query with "query". With "none", the means are not known, and count as 0.
 
         Returns
         -------
-        array of shape (N,)
-            Scores; larger ranks higher.
+        array of shape (N,) or (N, D + 1)
+            Scores; larger ranks higher. With `pred_contrib`, one column for each feature, and a last column
+            with the base value, the score of a document with the mean features or, for trees, the mean score;
+            the sum of a row is the score.
         """
+        work, width = self._score_rows, tuple[int, ...]()
+        if pred_contrib:
+            work, width = self._contributions, (self.n_features_in_ + 1,)
         stored = self._given_stored(X, qid=qid, group=group)
         if stored is not None:
-            scores = np.empty(len(stored))
-            self._fill(scores, stored, self._score_rows)
-            return scores
+            found = np.empty((len(stored), *width))
+            self._fill(found, stored, work)
+            return found
         X, groups = self._rows(X, qid, group)
-        return self._score_rows(self._prepared(X, groups), groups)
+        return work(self._prepared(X, groups), groups)
+
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        """Contributions (N, D + 1) of the features to the scores of rows X, which `_prepared` returned."""
+        model = self._linear_model()
+        if model is None:
+            raise ValueError(
+                f"predict: {type(self).__name__} has no contributions of features (pred_contrib=True); "
+                "linear rankers and trees have. Estimate them with a package such as shap, and give them to "
+                "sinkprop.explain_ranking."
+            )
+        return linear_contributions(X, *model, self.scaling_, self.missing_, groups)
+
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        """Weights of the scaled columns and intercept of a linear ranker; None for others."""
+        check_is_fitted(self)
+        weights = getattr(self, "coef_", None)
+        return None if weights is None else (weights, float(getattr(self, "intercept_", 0.0)))
 
     def outputs(self, X: Any, *, qid: Ids | None = None, group: ArrayLike | None = None) -> Floats:
         """Compute the outputs of the model: one score per row, or two numbers for a partitioned measure.
@@ -411,10 +449,12 @@ class BaseRanker(CalibratedRanker):
         """Return the fitted ranker as a dict of values that a model file can hold; see `write_model`."""
         names = getattr(self, "feature_names_in_", None)
         parameters = self._parameters_to_save()
+        given = given_record(self._saved_params(), self._parameters_from_saved(parameters), self._settings)
         if parameters.get("missing") == DEFAULT:  # not written, so that earlier versions can read the file
             del parameters["missing"]
         return {
             "parameters": parameters,
+            **({"given": given} if given else {}),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else [str(name) for name in names],
             "n_rows": self.n_rows_,
@@ -437,34 +477,27 @@ class BaseRanker(CalibratedRanker):
         Raises a ModelFileError that names the file `path` if the record is not valid.
         """
         try:
-            if not OF_THE_RUN.isdisjoint(state["parameters"]):
-                names = sorted(OF_THE_RUN.intersection(state["parameters"]))
+            saved = cls._parameters_from_saved(state["parameters"])
+            saved |= given_from(state.get("given", {}), cls._settings)
+            if not OF_THE_RUN.isdisjoint(saved):
+                names = sorted(OF_THE_RUN.intersection(saved))
                 raise ValueError(f"a model file must not set {', '.join(names)}")
-            ranker = cls(**{**cls._parameters_from_saved(state["parameters"]), **parameters})
-            counts = [state[name] for name in ("n_features", "n_rows", "n_queries")]
-            if not all(type(count) is int and count > 0 for count in counts):
-                raise ValueError("n_features, n_rows and n_queries must be whole numbers above 0")
-            ranker.n_features_in_, ranker.n_rows_, ranker.n_queries_ = counts
-            n_features = ranker.n_features_in_
-            if state["feature_names"] is not None:
-                names = saved_names("feature_names", state["feature_names"], n_features)
-                ranker.feature_names_in_ = np.array(names, dtype=object)
-            if "missing" in state:
-                ranker.missing_ = MissingValues.from_record(state["missing"], n_features)
-            scaling, shape = state["normalization"], (ranker._n_columns,)
-            check_kind(scaling["kind"])
-            shift, factor = (saved_floats(name, scaling[name], shape) for name in ("shift", "factor"))
-            ranker.scaling_ = Scaling(scaling["kind"], shift, factor)
+            cls._check_saved(saved)
+            ranker = cls(**{**saved, **parameters})
+            inputs = SavedInputs.of(state)
+            ranker.n_features_in_, ranker.n_rows_ = inputs.n_features, state["n_rows"]
+            ranker.n_queries_, ranker.scaling_ = state["n_queries"], inputs.scaling
+            if inputs.feature_names is not None:
+                ranker.feature_names_in_ = np.array(inputs.feature_names, dtype=object)
+            if inputs.missing is not None:
+                ranker.missing_ = inputs.missing
             if "calibration" in state:
                 ranker._calibration = RankCalibration.from_record(state["calibration"])
             if "clicks" in state:
                 ranker.clicks_ = dict(state["clicks"])
             ranker._restore({_OLD_KEYS.get(key, key): value for key, value in state["fitted"].items()})
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{os.fspath(path)}: the file is complete, but it is not a {cls.__name__} that sinkprop "
-                f"{sinkprop.__version__} can read ({type(error).__name__}: {' '.join(str(error).split())})."
-            ) from None
+        except INVALID as error:
+            raise ModelFileError(unreadable(os.fspath(path), cls.__name__, error)) from None
         return ranker
 
     @property
@@ -472,12 +505,22 @@ class BaseRanker(CalibratedRanker):
         """Number of columns that the model scores: the features, and the indicators of missing values."""
         return int(self.n_features_in_ if self.missing_ is None else self.missing_.n_columns)
 
+    def _saved_params(self) -> dict[str, Any]:
+        """Parameters that a model file may hold, with NumPy's numbers as Python's."""
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
+
     def _parameters_to_save(self) -> dict[str, Any]:
+        """Return the parameters as plain data, each in a form that does not depend on how it was given."""
         raise NotImplementedError
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return saved
+        return dict(saved)
+
+    @classmethod
+    def _check_saved(cls, parameters: dict[str, Any]) -> None:
+        """Raise a ValueError if a model file must not set these parameters."""
 
     @abstractmethod
     def _fitted_state(self) -> dict[str, Any]:

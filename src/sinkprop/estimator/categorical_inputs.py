@@ -76,12 +76,8 @@ class CategoricalInputs(RankerInputs):
 
     def _category_state(self) -> dict[str, Any]:
         """The categories as a dict of values that a model file can hold."""
-        return {
-            "categories": {str(i): values for i, values in self._categories.values.items()},
-            "unordered": list(self._categories.unordered),
-        }
+        return self._categories.record()
 
     def _restore_categories(self, state: Mapping[str, Any]) -> None:
         """Set the categories of a ranker from what `_category_state` returned for it."""
-        values = {int(i): list(items) for i, items in state["categories"].items()}
-        self._categories = Categories(values, tuple(state["unordered"])) if values else NO_CATEGORIES
+        self._categories = Categories.from_record(state)

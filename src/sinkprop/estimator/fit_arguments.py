@@ -8,34 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_sample_weight, unmasked
 from sinkprop.data.kinds import has_own_queries
 
 __all__ = [
     "evaluation_items",
     "expanded_weight",
-    "ids_of_sizes",
     "is_pair",
     "label_column",
     "one_each",
     "text_column",
 ]
-
-
-def ids_of_sizes(sizes: ArrayLike, n: int) -> Integers:
-    """Index of the query of each of n rows, from the sizes of consecutive queries.
-
-    Raises a ValueError if the sizes are not whole numbers of at least 1 that sum to n.
-    """
-    array = np.asarray(unmasked("group", sizes))
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.all(array == np.floor(array)):
-        raise ValueError("group must be a sequence of whole numbers: the sizes of consecutive queries.")
-    if len(array) == 0 or array.min() < 1:
-        raise ValueError("group must hold sizes of at least 1.")
-    if array.sum() != n:
-        raise ValueError(f"group must sum to the number of rows, {n}; its sum is {array.sum():g}.")
-    return np.repeat(np.arange(len(array)), array.astype(np.int64))
 
 
 def label_column(y: ArrayLike, name: str) -> NDArray[Any]:

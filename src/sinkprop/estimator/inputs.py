@@ -17,13 +17,12 @@ from sinkprop.data.checks import as_features, as_label_columns, as_labels, as_qu
 from sinkprop.data.doubtful_data import warn_of_column_values, warn_of_equal_labels
 from sinkprop.data.feature_scaling import scale_by_query
 from sinkprop.data.kinds import has_own_queries, is_elsewhere, is_stored_set
-from sinkprop.data.queries import Groups, Queries, group_rows
+from sinkprop.data.queries import Groups, Ids, Queries, group_rows, ids_of_sizes
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.estimator.external_queries import as_stored, in_memory, no_arrays, nothing_beside
 from sinkprop.estimator.fit_arguments import (
     evaluation_items,
     expanded_weight,
-    ids_of_sizes,
     label_column,
     one_each,
     text_column,
@@ -34,9 +33,7 @@ from sinkprop.objective.gains.base import with_bound_arrays
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries
 
-__all__ = ["Ids", "RankerInputs"]
-
-Ids = ArrayLike | Sequence[Hashable]
+__all__ = ["RankerInputs"]
 
 
 class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

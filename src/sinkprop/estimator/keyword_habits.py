@@ -76,7 +76,7 @@ _CONTINUE: Answer = {
 _CALLBACKS: Answer = {
     "on_stage": "set on_stage= in the constructor, a function that is called after every stage",
     "on_epoch": "set on_epoch= in the constructor, a function that is called after every epoch",
-    "widths": "give fit callbacks=",
+    "on_round": "set on_round= in the constructor, a function that is called after every round, or give fit LightGBM's callbacks=",  # noqa: E501
     "": "this ranker calls none; leave it out",
 }
 _THREADS: Answer = {

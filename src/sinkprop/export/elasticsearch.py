@@ -29,12 +29,12 @@ from sinkprop.export.float32 import (
 from sinkprop.export.scorers import (
     FeatureNames,
     LinearScorer,
-    Tree,
     TreeScorer,
     as_linear,
     feature_names,
     scorer_of,
 )
+from sinkprop.serving.tree_files.tree import Tree
 
 __all__ = ["elasticsearch_features", "to_elasticsearch"]
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from sinkprop.common.types import Integers, Singles
 from sinkprop.data.feature_scaling import Scaling
-from sinkprop.export.scorers import LinearScorer, NetworkScorer, Tree, TreeScorer
+from sinkprop.export.scorers import LinearScorer, NetworkScorer, TreeScorer
+from sinkprop.serving.tree_files.tree import Tree
 
 __all__ = [
     "Norm",

@@ -304,7 +304,9 @@ def _add_layer(graph: Graph, value: str, layer: Layer) -> str:
     if layer.kind == "elu":
         return graph.call("Elu", value)
     if layer.kind == "silu":
-        return graph.call("Mul", value, graph.call("Sigmoid", value))
+        # x / (1 + exp(-x)): onnxruntime before 1.31 fuses x sigmoid(x) to an operator that takes float32 only
+        share = graph.call("Exp", graph.call("Neg", value))
+        return graph.call("Div", value, graph.call("Add", share, graph.constant(np.array(1.0))))
     if layer.kind == "gelu":  # x (1 + erf(x / sqrt 2)) / 2; onnxruntime has erf for float32 only
         part = graph.cast(graph.call("Mul", value, graph.constant(np.array(np.sqrt(0.5)))), "float32")
         share = graph.cast(graph.call("Erf", part), "float64")

@@ -6,8 +6,6 @@ A ranker scores by a linear function, by trees, or by a network. Each of the thr
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.types import Floats, Integers, Mask
+from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.missing import MissingValues
 from sinkprop.gbdt.boosters import booster_text
-from sinkprop.gbdt.tree_text import numbers_of, tree_fields
 from sinkprop.objective.relaxations import score_weights
+from sinkprop.serving.tree_files.lightgbm_text import trees_of_text
+from sinkprop.serving.tree_files.tree import Tree, one_leaf
+from sinkprop.serving.tree_files.xgboost_json import base_score_of, trees_of_learner
 
 __all__ = [
     "FeatureNames",
@@ -29,7 +29,6 @@ __all__ = [
     "LinearScorer",
     "NetworkScorer",
     "Scorer",
-    "Tree",
     "TreeScorer",
     "as_linear",
     "feature_names",
@@ -108,36 +107,6 @@ class NetworkScorer:
     module: Any
     combine: Floats
     missing: MissingValues | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Tree:
-    """A binary tree with K inner nodes, in which a value goes left if it is not above the threshold.
-
-    feature, threshold  (K,) feature index and threshold of each inner node; node 0 is the root.
-    left, right         (K,) left and right child of each inner node: the index i of an inner node, or
-                        -1 - i for leaf i.
-    missing_left        (K,) whether NaN goes left.
-    leaves              (K + 1,) contribution of each leaf to the score.
-    members             {inner node: codes of categories}. At such a node, these codes go left and all other
-                        values go right; its threshold has no meaning.
-    """
-
-    feature: Integers
-    threshold: Floats
-    left: Integers
-    right: Integers
-    missing_left: Mask
-    leaves: Floats
-    members: Mapping[int, Integers] = field(default_factory=dict)
-
-    @property
-    def zero_left(self) -> Mask:
-        """Whether 0 goes left at each inner node, (K,)."""
-        left: Mask = self.threshold >= 0
-        for node, codes in self.members.items():
-            left[node] = 0 in codes
-        return left
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,127 +298,27 @@ def _layers(modules: Any) -> list[Layer]:
     return found
 
 
-# LightGBM's codes for the values that a split treats as missing: no values, zeros, or NaN.
-_NONE, _ZERO, _NAN = 0, 1, 2
-
-
 def _lightgbm(ranker: Any) -> TreeScorer:
-    """Read the trees from LightGBM's text format.
-
-    In this format, each line of a tree is an array with one value per inner node or one per leaf.
-    """
-    trees, learned = [], False
-    for fields in tree_fields(booster_text(ranker.booster_)):
-        if int(fields.get("is_linear", "0")):
-            raise ValueError(
-                "the model has linear functions in its leaves (linear_tree), which no export format "
-                "supports. Train without linear_tree."
-            )
-        tree, own_way = _lightgbm_tree(fields)
-        trees.append(tree)
-        learned |= own_way
-    # LightGBM writes no tree at all if it found no split, but the formats need at least one
-    return TreeScorer(
-        tuple(trees) or (_one_leaf(0.0),), int(ranker.n_features_in_), _by_query(ranker), False, 0.0, learned
-    )
-
-
-def _lightgbm_tree(fields: dict[str, str]) -> tuple[Tree, bool]:
-    leaves = numbers_of(fields, "leaf_value")
-    if len(leaves) == 1:
-        return _one_leaf(float(leaves[0])), False
-    decision = numbers_of(fields, "decision_type").astype(np.int64)
-    threshold = numbers_of(fields, "threshold")
-    members = _lightgbm_members(fields, (decision & 1) > 0, threshold)
-    default_left, kind = (decision & 2) > 0, (decision >> 2) & 3
-    # at a split by category, LightGBM sends everything that is not in the set right, also missing values
-    by_category = np.isin(np.arange(len(decision)), list(members))
-    default_left, kind = default_left & ~by_category, np.where(by_category, _NAN, kind)
-    zero_left = threshold >= 0
-    if ((kind == _ZERO) & (default_left != zero_left)).any():
+    trees = trees_of_text(booster_text(ranker.booster_))
+    if any(tree.zero_missing for tree in trees):
         raise ValueError(
             "the model treats zeros as missing values (zero_as_missing) and sends them another way than "
             "their value, which no export format supports. Train without zero_as_missing."
         )
-    missing_left = np.where(kind == _NAN, default_left, zero_left)
-    tree = Tree(
-        numbers_of(fields, "split_feature").astype(np.int64),
-        threshold,
-        numbers_of(fields, "left_child").astype(np.int64),
-        numbers_of(fields, "right_child").astype(np.int64),
-        missing_left,
-        leaves,
-        members,
+    learned = any((tree.missing_left != tree.zero_left).any() for tree in trees)
+    # LightGBM writes no tree at all if it found no split, but the formats need at least one
+    return TreeScorer(
+        tuple(trees) or (one_leaf(0.0),), int(ranker.n_features_in_), _by_query(ranker), False, 0.0, learned
     )
-    return tree, bool((missing_left != tree.zero_left).any())
-
-
-def _lightgbm_members(fields: dict[str, str], categorical: Mask, threshold: Floats) -> dict[int, Integers]:
-    """Return the codes that go left at each split by category, {inner node: codes}.
-
-    LightGBM writes a set as bits of 32-bit words. The threshold of such a split is the number of its set, and
-    `cat_boundaries` has the first word of each set.
-    """
-    members = {}
-    for node in np.flatnonzero(categorical).tolist():
-        ends = numbers_of(fields, "cat_boundaries").astype(np.int64)
-        first, last = ends[int(threshold[node]) : int(threshold[node]) + 2]
-        words = numbers_of(fields, "cat_threshold").astype(np.uint32)[first:last]
-        bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")
-        members[node] = np.flatnonzero(bits).astype(np.int64)
-    return members
-
-
-def _one_leaf(value: float) -> Tree:
-    none, no = np.zeros(0, np.int64), np.zeros(0, bool)
-    return Tree(none, np.zeros(0), none, none, no, np.array([value]))
 
 
 def _xgboost(ranker: Any) -> TreeScorer:
-    """Read the trees from XGBoost's JSON format.
-
-    XGBoost rounds feature values to float32, and sends values below the threshold left.
-    """
-    from sinkprop.baselines.xgboost_json import learner_of
+    from sinkprop.baselines.xgboost_trees import learner_of
 
     learner = learner_of(ranker.booster_)
-    trees = []
-    for record in learner["gradient_booster"]["model"]["trees"]:
-        left, right, feature = (
-            np.array(record[name], dtype=np.int64)
-            for name in ("left_children", "right_children", "split_indices")
-        )
-        condition = np.array(record["split_conditions"], dtype=np.float32)
-        is_leaf = left < 0
-        if is_leaf[0]:
-            trees.append(_one_leaf(float(condition[0])))
-            continue
-        place = np.where(is_leaf, -is_leaf.cumsum(), (~is_leaf).cumsum() - 1)
-        inner = ~is_leaf
-        # in float32, x < t means x <= the next float32 below t
-        threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
-        members = _xgboost_members(record, place)
-        by_category = np.isin(np.arange(len(threshold)), list(members))
-        sides, default = (left, right), np.array(record["default_left"], dtype=bool)[inner]
-        # XGBoost sends the categories of the set right, so both sides change places
-        low, high = (place[np.where(by_category, sides[1 - i][inner], sides[i][inner])] for i in (0, 1))
-        leaves = condition[is_leaf].astype(np.float64)
-        trees.append(Tree(feature[inner], threshold, low, high, default ^ by_category, leaves, members))
-    base = json.loads(learner["learner_model_param"]["base_score"])
-    constant = float(base[0] if isinstance(base, list) else base)
-    return TreeScorer(tuple(trees), int(ranker.n_features_in_), _by_query(ranker), True, constant, False)
-
-
-def _xgboost_members(record: dict[str, Any], place: Integers) -> dict[int, Integers]:
-    """Return the codes in the set of each split by category, {inner node: codes}.
-
-    place  Index of each of XGBoost's nodes among the inner nodes.
-    """
-    codes = np.array(record["categories"], dtype=np.int64)
-    sets = zip(
-        record["categories_nodes"], record["categories_segments"], record["categories_sizes"], strict=True
-    )
-    return {int(place[node]): codes[first : first + size] for node, first, size in sets}
+    trees = tuple(trees_of_learner(learner))
+    constant = base_score_of(learner)
+    return TreeScorer(trees, int(ranker.n_features_in_), _by_query(ranker), True, constant, False)
 
 
 def _catboost(ranker: Any) -> TreeScorer:
@@ -465,7 +334,7 @@ def _catboost(ranker: Any) -> TreeScorer:
         # a missing value goes where the smallest values go, and 0 goes there only if the border is not below
         learned |= any(column in model.missing and border < 0 for column, border in questions)
     return TreeScorer(
-        tuple(trees) or (_one_leaf(0.0),),
+        tuple(trees) or (one_leaf(0.0),),
         int(ranker.n_features_in_),
         _by_query(ranker),
         True,
@@ -482,7 +351,7 @@ def _level_tree(tree: Any, meaning: Sequence[tuple[int, int | None]]) -> Tree:
     """
     depth = len(tree.columns)
     if not depth:
-        return _one_leaf(tree.leaves[0])
+        return one_leaf(tree.leaves[0])
     level = np.repeat(np.arange(depth), 2 ** np.arange(depth))
     first = 2**level - 1  # index of the first node of the level
     path = np.arange(2**depth - 1) - first

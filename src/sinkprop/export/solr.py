@@ -31,12 +31,12 @@ from sinkprop.export.scorers import (
     FeatureNames,
     LinearScorer,
     NetworkScorer,
-    Tree,
     TreeScorer,
     as_linear,
     feature_names,
     scorer_of,
 )
+from sinkprop.serving.tree_files.tree import Tree
 
 __all__ = ["solr_features", "to_solr"]
 

@@ -11,7 +11,7 @@ from sinkprop.common.lazy import lazy_names
 from sinkprop.gbdt.derivatives import Derivatives, TreeLoss
 
 if TYPE_CHECKING:
-    from sinkprop.gbdt.growing.loop import BoostingFit
+    from sinkprop.gbdt.growing.loop import BoostingFit, Round
     from sinkprop.gbdt.objectives.catboost import catboost_objective
     from sinkprop.gbdt.objectives.lightgbm import lightgbm_objective
     from sinkprop.gbdt.objectives.metrics import catboost_metric, lightgbm_metric, xgboost_metric
@@ -22,6 +22,7 @@ __all__ = [
     "BoostedRanker",
     "BoostingFit",
     "Derivatives",
+    "Round",
     "TreeLoss",
     "catboost_metric",
     "catboost_objective",
@@ -36,6 +37,7 @@ __all__ = [
 _LAZY = {
     "BoostedRanker": "sinkprop.gbdt.ranker",
     "BoostingFit": "sinkprop.gbdt.growing.loop",
+    "Round": "sinkprop.gbdt.growing.loop",
     "catboost_metric": "sinkprop.gbdt.objectives.metrics",
     "catboost_objective": "sinkprop.gbdt.objectives.catboost",
     "lightgbm_metric": "sinkprop.gbdt.objectives.metrics",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sinkprop.common.forks import guard_forked_process, guarded_import
-from sinkprop.gbdt.tree_text import check_model_text
+from sinkprop.serving.tree_files.lightgbm_text import check_model_text
 
 __all__ = [
     "as_booster",
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 # parameters whose values depend on the machines that trained the model, and the values to write instead
-_ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial"}
+_ALONE = {"num_threads": "0", "num_machines": "1", "tree_learner": "serial", "is_enable_sparse": "1"}
 
 
 def lightgbm_module(needed_by: str = "BoostedRanker") -> Any:

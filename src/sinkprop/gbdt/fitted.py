@@ -14,11 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sinkprop.common.arguments import whole
 from sinkprop.common.types import Floats
 from sinkprop.data.categories import NO_CATEGORIES
-from sinkprop.data.queries import Groups
+from sinkprop.data.queries import Groups, Ids
 from sinkprop.estimator.base import BaseRanker
 from sinkprop.estimator.categorical_inputs import CategoricalInputs
 from sinkprop.estimator.cluster_parameter import portable
-from sinkprop.estimator.inputs import Ids
 from sinkprop.gbdt.boosters import booster_of, booster_text, checked_booster
 from sinkprop.gbdt.growing.loop import BoostingFit
 from sinkprop.gbdt.growing.rows import SparseRows, plain_rows

@@ -16,17 +16,16 @@ from sinkprop.common.progress import Notify, progress_line
 from sinkprop.data.categories import Categories
 from sinkprop.data.feature_scaling import fit_scaling
 from sinkprop.data.kinds import is_elsewhere
+from sinkprop.data.queries import Ids
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN
 from sinkprop.estimator.cluster_parameter import cloned
 from sinkprop.estimator.external_queries import as_stored, no_arrays
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.gbdt.boosters import as_booster, booster_names, booster_of
 from sinkprop.gbdt.derivatives import GAIN, TreeLoss
 from sinkprop.gbdt.fitted import FittedTrees
 from sinkprop.gbdt.growing.fit import fit_boosters
-from sinkprop.gbdt.growing.loop import GrownModel
+from sinkprop.gbdt.growing.loop import GrownModel, Round
 from sinkprop.gbdt.growing.rows import categorical_columns, joined_rows, streamed_training_set
 from sinkprop.gbdt.growing.settings import FitSettings
 from sinkprop.gbdt.growing.validation import check_row_weight
@@ -117,6 +116,8 @@ class BoostedRanker(FittedTrees):
     cluster : optional
         Cluster to train on: a `dask.distributed.Client`, a Dask cluster, the address of a scheduler, or a
         number of local worker processes. By default the fit runs in this process.
+    on_round : callable, optional
+        Called with the `Round` after each round, which has its number and its criterion. Not on a cluster.
     lightgbm_parameters : keyword arguments
         Other parameters of LightGBM, by any of their names. Unless given, they have LightGBM's defaults.
         Those of `lightgbm.LGBMRanker` are:
@@ -217,6 +218,7 @@ class BoostedRanker(FittedTrees):
         random_state: int | None = 0,
         verbose: bool | int = True,
         cluster: Any = None,
+        on_round: Callable[[Round], None] | None = None,
         **lightgbm_parameters: Any,
     ) -> None:
         self.gain = gain
@@ -241,6 +243,7 @@ class BoostedRanker(FittedTrees):
         self.random_state = random_state
         self.verbose = verbose
         self.cluster = cluster
+        self.on_round = on_round
         self._others: tuple[str, ...] = ()  # names of the LightGBM parameters that were given
         self._add(lightgbm_parameters)
 
@@ -377,6 +380,7 @@ class BoostedRanker(FittedTrees):
             categorical=categorical_columns(categorical_feature, found, names, self.n_features_in_),
             init_model=self._first_trees(init_model),
             callbacks=list(callbacks or ()),
+            on_round=self.on_round,
         )
         self.n_rows_, self.n_queries_ = len(data.y), data.n_queries
         return self
@@ -402,7 +406,7 @@ class BoostedRanker(FittedTrees):
         from sinkprop.gbdt.cluster.fit import check_evaluation, check_settings, cluster_data
 
         settings = self._fit_settings()
-        check_settings(settings, callbacks)
+        check_settings(settings, callbacks=callbacks, on_round=self.on_round)
         with cluster_data(self.cluster) as cluster:
             if is_elsewhere(X):
                 no_arrays(X, y=y, qid=qid, group=group, sample_weight=weights["sample_weight"], cluster=True)
@@ -481,20 +485,26 @@ class BoostedRanker(FittedTrees):
             raise ValueError("init_model must have been fitted to the same categories as X has.")
         return booster
 
-    def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {
-            name: plain_data(value, Gain)
-            for name, value in self.get_params(deep=False).items()
-            if name not in OF_THE_RUN and not names_a_file(name)
+    def _saved_params(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in super()._saved_params().items()
+            if not names_a_file(name) and canonical(name) != "num_threads"
         }
+
+    def _parameters_to_save(self) -> dict[str, Any]:
+        saved = {name: plain_data(value, Gain) for name, value in self._saved_params().items()}
         saved["gain"] = as_gain(self.gain).text
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
-        return {name: value for name, value in saved.items() if canonical(name) != "num_threads"}
+        return saved
+
+    @classmethod
+    def _check_saved(cls, parameters: dict[str, Any]) -> None:
+        check_no_files(parameters)
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        check_no_files(saved)
         # a user-defined gain cannot be saved; predictions do not need it
         return {**saved, "gain": GAIN if saved["gain"] is None else saved["gain"]}

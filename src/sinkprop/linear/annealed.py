@@ -26,14 +26,13 @@ from sinkprop.data.kinds import is_stored_set
 from sinkprop.data.missing import DEFAULT
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, joined, with_dtype
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker, seed_of
+from sinkprop.estimator.base import BaseRanker, seed_of
 from sinkprop.estimator.calibrated import take_held_out
 from sinkprop.estimator.criteria import gain_criterion, gain_under
 from sinkprop.estimator.external_queries import no_arrays
 from sinkprop.estimator.fit_record import timeless
 from sinkprop.estimator.selection import as_selection, selection_from, selection_record
 from sinkprop.linear.inputs import Sources
-from sinkprop.linear.problem import linear_scores
 from sinkprop.linear.recipe import Finished, Recipe, ResumeError, train
 from sinkprop.linear.records import Annealing, FitResult, Stage
 from sinkprop.linear.tasks import LargestLabels
@@ -51,6 +50,7 @@ from sinkprop.objective.relaxations import (
     relaxation_record,
     score_weights,
 )
+from sinkprop.serving.linear_scores import linear_scores
 
 __all__ = ["PATH", "PENALTIES", "AnnealedRanker", "least_squares_of"]
 
@@ -68,6 +68,7 @@ class AnnealedRanker(BaseRanker):
     n_threads, random_state and verbose, either as constructor parameters or as class constants.
     """
 
+    _settings = (*BaseRanker._settings, Annealing)
     # Annealing if the parameter `annealing` is None; with None, the penalty decreases instead.
     default_annealing: Annealing | None = None
     _takes_label_columns = True
@@ -182,6 +183,12 @@ class AnnealedRanker(BaseRanker):
         theta = self._theta(X)
         return theta if theta.ndim == 1 else theta @ np.array(score_weights(self.relaxation_))
 
+    def _linear_model(self) -> tuple[Floats, float] | None:
+        if self.relaxation_.width == 1:
+            return super()._linear_model()
+        both = self._weights @ np.array(score_weights(self.relaxation_))
+        return both[:-1], float(both[-1])
+
     def _ranks(self, X: NDArray[Any], groups: Groups) -> Integers:
         # With one score per document, the most likely ranking is the order of the scores.
         if self.relaxation_.width == 1:
@@ -278,7 +285,7 @@ class AnnealedRanker(BaseRanker):
         self.intercept_ = 0.0 if result.weights.ndim == 1 else result.weights[-1]
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        saved = self._saved_params()
         saved["gain"] = as_gain(self.gain).text
         if "relaxation" in saved:
             saved["relaxation"] = relaxation_record(self.relaxation_)

@@ -15,12 +15,12 @@ from sinkprop.common.types import Floats
 from sinkprop.data.blocks import Source
 from sinkprop.data.feature_scaling import Scaling, scaling_of
 from sinkprop.linear.exact_sums import ExactSum, exponent, exponents, until_it_fits, within
-from sinkprop.linear.problem import unscaled
 from sinkprop.linear.tasks import Evaluate, Evaluated, Extent, Gram, Linear, Point, Spread, Squares, Sums
 from sinkprop.objective.gains import Gain
 from sinkprop.objective.native_terms import native_settings
 from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.relaxations import SHARED_SCALE, PartitionedMeasure, Relaxation, SmoothedIndicator
+from sinkprop.serving.linear_scores import unscaled
 
 __all__ = ["Evaluation", "Moments", "Objective", "Path", "moments_of", "regressions", "scorer", "spreads"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop import _native
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.training_set import TrainingSet
 from sinkprop.linear.least_squares import least_squares
 from sinkprop.linear.products import Products
+from sinkprop.serving.linear_scores import linear_scores, unscaled
 
-__all__ = ["LinearProblem", "linear_scores", "row_scores", "spread", "unscaled"]
+__all__ = ["LinearProblem", "spread"]
 
 
 class LinearProblem:
@@ -32,7 +32,9 @@ class LinearProblem:
 
     def scores(self, W: Floats, X: NDArray[Any] | None = None) -> Floats:
         """Scores of the rows X, by default the training rows, for weights W of normalized features."""
-        return linear_scores(self.data.X if X is None else X, W, self.scaling, self._multiply)
+        V, shift = unscaled(W, self.scaling)
+        X = self.data.X if X is None else X
+        return self._multiply.forward(X, V[0] if W.ndim == 1 else V.T) - (shift[0] if W.ndim == 1 else shift)
 
     def gradient(self, g: Floats) -> Floats:
         """Gradient, with respect to the weights, of a function of the scores.
@@ -47,38 +49,6 @@ class LinearProblem:
         total = g.sum(axis=0)
         offset = np.outer(self.scaling.shift * self.scaling.factor, total)
         return np.concatenate([by_feature * self.scaling.factor[:, None] - offset, total[None]])
-
-
-def linear_scores(X: NDArray[Any], W: Floats, scaling: Scaling, multiply: Products | None = None) -> Floats:
-    """Scores of rows X: their normalized features times weights W.
-
-    W is (D,), or (D + 1, 2) if the model has two outputs per document; its last row then holds the
-    intercepts. If the normalization is "query", X must already be scaled within queries, and `scaling`
-    changes nothing.
-
-    multiply  `Products`, which computes the product on threads. With None, native code computes it row by
-              row. Then the score of a row is the same, to the last bit, for any other rows in X.
-    """
-    V, shift = unscaled(W, scaling)
-    if multiply is None:
-        return row_scores(X, V, shift)
-    return multiply.forward(X, V[0] if W.ndim == 1 else V.T) - (shift[0] if W.ndim == 1 else shift)
-
-
-def unscaled(W: Floats, scaling: Scaling) -> tuple[Floats, Floats]:
-    """V (k, D) and shift (k,) such that V x - shift are the k outputs of weights W for raw features x."""
-    columns = W[:, None] if W.ndim == 1 else W[:-1]
-    V = np.ascontiguousarray((columns * scaling.factor[:, None]).T)
-    shift = (scaling.shift * scaling.factor) @ columns
-    return V, shift if W.ndim == 1 else shift - W[-1]
-
-
-def row_scores(X: NDArray[Any], V: Floats, shift: Floats) -> Floats:
-    """X V' - shift in float64: (N,) for V (1, D), and (N, k) for V (k, D)."""
-    out = np.empty((len(X), len(V)))
-    _native.row_scores(X, V, out)
-    out -= shift
-    return out[:, 0] if len(V) == 1 else out
 
 
 def _start(data: TrainingSet, scaling: Scaling) -> Floats:

@@ -27,7 +27,6 @@ from sinkprop.estimator.criteria import Criterion
 from sinkprop.estimator.held_out import HeldOut
 from sinkprop.estimator.splits import NO_PATH
 from sinkprop.linear.exact_sums import ExactSum, add_products, add_rows
-from sinkprop.linear.problem import row_scores
 from sinkprop.linear.resampling import gathered, resampled
 from sinkprop.objective.expected_gain import prepared_gain, scale_queries
 from sinkprop.objective.gains import Gain
@@ -35,6 +34,7 @@ from sinkprop.objective.native_terms import NativeGains, NativeSettings, NativeT
 from sinkprop.objective.normalization import Iterations
 from sinkprop.objective.rank_distribution import partitioned_ranks
 from sinkprop.objective.relaxations import Relaxation
+from sinkprop.serving.linear_scores import row_scores
 
 __all__ = [
     "Assess",

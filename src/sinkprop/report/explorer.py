@@ -226,7 +226,7 @@ def _matrix(details: Details, place: int) -> Floats:
     """Rank probabilities (n, n) of the n documents of the query with index `place` in `details.scores`."""
     own: Mapping[str, Any] = details.distribution or {}
     if own["family"] == "rank-binomial":
-        from sinkprop.baselines.softrank import balanced_distribution
+        from sinkprop.objective.rank_binomial import balanced_distribution
 
         return balanced_distribution(np.asarray(details.scores[place]), own["sigma"], own["balance"])
     from sinkprop.objective.rank_distribution import doubly_stochastic

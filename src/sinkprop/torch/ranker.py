@@ -17,12 +17,12 @@ from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.plain_data import plain_data
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
-from sinkprop.data.queries import Groups
+from sinkprop.data.feature_scaling import transformed
+from sinkprop.data.queries import Groups, Ids
 from sinkprop.data.training_set import TrainingSet
-from sinkprop.estimator.base import OF_THE_RUN, BaseRanker
+from sinkprop.estimator.base import BaseRanker
 from sinkprop.estimator.external_queries import as_stored, no_arrays
 from sinkprop.estimator.fit_record import timeless
-from sinkprop.estimator.inputs import Ids
 from sinkprop.estimator.keyword_habits import refuse
 from sinkprop.model_files import START, ModelFileError
 from sinkprop.objective.gains import Gain, as_gain
@@ -45,8 +45,15 @@ from sinkprop.torch.neural.network import (
     network_from_record,
     network_record,
 )
-from sinkprop.torch.neural.optimizers import Optimizer, as_optimizer, optimizer_from, optimizer_record
-from sinkprop.torch.neural.preparation import Preparation, transformed
+from sinkprop.torch.neural.optimizers import (
+    LBFGS,
+    Adam,
+    Optimizer,
+    as_optimizer,
+    optimizer_from,
+    optimizer_record,
+)
+from sinkprop.torch.neural.preparation import Preparation
 from sinkprop.torch.neural.processes import OneProcess, processes_of, rank_here
 from sinkprop.torch.neural.records import Epoch, NetworkFit
 from sinkprop.torch.neural.scoring import Scoring, takes_offsets
@@ -178,6 +185,7 @@ class NeuralRanker(BaseRanker):
     """
 
     _takes_label_columns = True
+    _settings = (*BaseRanker._settings, Adam, LBFGS, *OWN)
 
     def __init__(
         self,
@@ -439,7 +447,7 @@ class NeuralRanker(BaseRanker):
             for found in (model.state.get("parameters"), model.state.get("fitted"))
         )
         saved = parameters.get("network")
-        state = {**model.state, "fitted": {**fitted, "tensors": tensors}}
+        state = {**model.state, "fitted": {**fitted, "tensors": tensors, "network": saved}}
         if not isinstance(saved, str):
             if network is not None:
                 raise ValueError(
@@ -454,7 +462,7 @@ class NeuralRanker(BaseRanker):
         return cls._from_record(path, state, network=network)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: plain_data(v) for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        saved = {name: plain_data(value) for name, value in self._saved_params().items()}
         network = as_network(self.network)
         module = self.module_.networks[0] if self.n_networks > 1 else self.module_
         saved["network"] = type(module).__name__
@@ -496,7 +504,9 @@ class NeuralRanker(BaseRanker):
         n_outputs = 1 if relaxation is None else relaxation.width
         rows = np.zeros((1, self.n_features_in_))
         guard_forked_process()
-        network, prepared = as_network(self.network), self._preparation
+        # the settings that the file states, also if the parameter is None: its default may have changed
+        saved, prepared = state["network"], self._preparation
+        network = network_from_record(saved) if isinstance(saved, dict) else as_network(self.network)
         modules = [build_module(network, rows, prepared, n_outputs, 0) for _ in range(len(members) or 1)]
         module = modules[0]
         if members:

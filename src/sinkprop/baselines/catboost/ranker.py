@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.baselines.catboost.oblivious import Trees, booster_of, checked_trees, text_of, trees_of
+from sinkprop.baselines.catboost.oblivious import booster_of, trees_of
 from sinkprop.baselines.trees import TreeRanker, grid, one_or_more, positive, several
 from sinkprop.common.arguments import one_of, whole
 from sinkprop.common.forks import guard_forked_process, guarded_import
@@ -25,6 +25,7 @@ from sinkprop.estimator.tuning import Candidate
 from sinkprop.gbdt.growing.validation import counting
 from sinkprop.gbdt.threads import openmp_threads
 from sinkprop.linear.problem import LinearProblem
+from sinkprop.serving.tree_files.catboost_trees import Trees, checked_trees, text_of
 
 __all__ = ["CatBoostRanker"]
 
@@ -280,6 +281,22 @@ class CatBoostRanker(TreeRanker):
             self._columns(X), ntree_end=n_trees, thread_count=openmp_threads(self.n_threads, len(X))
         )
         return np.asarray(found, dtype=np.float64)
+
+    def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
+        found = np.zeros((len(X), self.n_features_in_ + 1))
+        if self.n_trees_ == 0:
+            found[:, -1] = self.trees_.constant
+            return found
+        guard_forked_process()
+        own = self.booster_.get_feature_importance(
+            _catboost().Pool(self._columns(X)),
+            type="ShapValues",
+            thread_count=openmp_threads(self.n_threads, len(X)),
+        )
+        for column, (feature, _) in enumerate(self.columns_):
+            found[:, feature] += own[:, column]
+        found[:, -1] = own[:, -1]
+        return found
 
     def _set_model(self, model: Any) -> None:
         booster, n_trees = model

@@ -101,7 +101,7 @@ def compare_scores(
         if qid is not None or isinstance(labels, Queries):
             other = "Queries, which include the query ids" if qid is None else "qid"
             raise ValueError(f"compare_scores: do not pass group with {other}.")
-        from sinkprop.estimator.fit_arguments import ids_of_sizes
+        from sinkprop.data.queries import ids_of_sizes
 
         qid = ids_of_sizes(group, n)
     options: dict[str, Any] = {

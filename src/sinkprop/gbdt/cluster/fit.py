@@ -104,10 +104,10 @@ def cluster_data(cluster: Any) -> Iterator[ClusterData]:
         yield ClusterData(client, stack)
 
 
-def check_settings(settings: FitSettings, callbacks: Any) -> None:
+def check_settings(settings: FitSettings, **functions: Any) -> None:
     """Raise a ValueError if the ranker has parameters that do not work on a cluster.
 
-    callbacks  Argument of `fit`.
+    functions  Functions of the user that are called during the fit, by the name of the argument, or None.
     """
     settings.check_one_booster("cluster")
     gain = as_gain(settings.loss.gain)
@@ -116,7 +116,7 @@ def check_settings(settings: FitSettings, callbacks: Any) -> None:
             f"gain: on a cluster, no process sees all labels, so that {gain} must state the highest grade: "
             "set max_label=, or max_grade in the text form, such as 'err(max_grade=4)@10'."
         )
-    for name, given in (("callbacks", callbacks), ("linear_tree", settings.others.get("linear_tree"))):
+    for name, given in {**functions, "linear_tree": settings.others.get("linear_tree")}.items():
         if given:
             raise ValueError(f"{name} cannot be given with cluster=: it works only in one process.")
     checked_criterion(settings.criterion, settings.convention, settings.validation_fraction)

@@ -14,7 +14,7 @@ from sinkprop.gbdt.boosters import booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset
 from sinkprop.gbdt.growing.loop import EVERY, Boosting, BoostingFit, Function, GrownModel, Value
 from sinkprop.gbdt.growing.validation import Validation
-from sinkprop.gbdt.tree_text import mean_of_models
+from sinkprop.serving.tree_files.lightgbm_text import mean_of_models
 
 __all__ = ["grow_together", "queries_left_out", "query_parts"]
 
@@ -126,6 +126,7 @@ class _Together:
             self.values.append(value)
             if number == 0 or plan.patience is None or value > self.values[self.best] + plan.min_delta:
                 self._best = number, scores
+            plan.report(number, value)
             at = f"{validation.criterion} {self.values[self.best]:.4f}"
             notify(number + 1, n_rounds, f"round {number + 1} of {len(self._boosters)} boosters, {at}")
             if plan.patience is not None and number - self.best >= plan.patience:

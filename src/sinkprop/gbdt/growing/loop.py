@@ -17,7 +17,7 @@ from sinkprop.gbdt.boosters import booster_of, booster_text, lightgbm_module
 from sinkprop.gbdt.growing.bins import dataset, predicted
 from sinkprop.gbdt.growing.validation import Validation
 
-__all__ = ["Boosting", "BoostingFit", "Grown", "GrownModel", "Growth", "grow"]
+__all__ = ["Boosting", "BoostingFit", "Grown", "GrownModel", "Growth", "Round", "grow"]
 
 Function = Callable[[Floats], tuple[Any, Any]]
 Value = Callable[[Floats], float]
@@ -25,6 +25,22 @@ Value = Callable[[Floats], float]
 # Number of rounds after which the training queries' expected gain is computed again. The computation takes a
 # third of a round's time.
 EVERY = 10
+
+
+@dataclass(frozen=True)
+class Round:
+    """Record of one round of boosting, in which every booster grows a tree.
+
+    Parameters
+    ----------
+    number : int
+        Number of the round, from 1.
+    criterion : float
+        Mean criterion over the validation queries after the round; NaN without validation queries.
+    """
+
+    number: int
+    criterion: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,6 +113,7 @@ class Boosting:
     categorical  Column numbers of the categorical features.
     init_model   Booster whose trees come first, or None.
     callbacks    LightGBM's callbacks, called in the same way as by `lightgbm.train`.
+    on_round     Called with the `Round` after each round, or None.
     """
 
     parameters: dict[str, Any]
@@ -107,10 +124,16 @@ class Boosting:
     categorical: Sequence[int] = ()
     init_model: Any = None
     callbacks: Sequence[Callable[[Any], Any]] = ()
+    on_round: Callable[[Round], None] | None = None
 
     @property
     def dart(self) -> bool:
         return str(self.parameters.get("boosting", "")).lower() == "dart"
+
+    def report(self, number: int, value: float) -> None:
+        """Tell the user about a finished round: its number, from 0, and its criterion."""
+        if self.on_round is not None:
+            self.on_round(Round(number + 1, float(value)))
 
 
 @dataclass(frozen=True)
@@ -269,6 +292,7 @@ class Growth:
                 if number == 0 or patience is None or value > self._values[self.best] + plan.min_delta:
                     self.best = number
                     self._kept = number, self._seen.copy()
+                plan.report(number, value)
                 self._call(number, before=False, results=results)
                 at = f", {validation.criterion} {self._values[self.best]:.4f}" if validation else ""
                 notify(number + 1, n_rounds, f"tree {number + 1}{at}")

@@ -21,7 +21,7 @@ from sinkprop.data.queries import Groups
 from sinkprop.objective.gains.base import Bound, Gain, Term, label_column, not_bound
 from sinkprop.objective.gains.rows import Exposure, checked_exposure, exposure_weights
 
-__all__ = ["ColumnGain", "RowGain"]
+__all__ = ["ColumnGain", "RowGain", "UnsavedGain"]
 
 Differentiation = Literal["auto", "torch", "jax", "complex-step"]
 
@@ -318,6 +318,33 @@ class _NativeFunction:
                     f"{self.owner}: {called} differs from the derivative of function at entry {place}: it is "
                     f"{given:.6g}, and a difference of function gives {expected:.6g}.{advice}"
                 )
+
+
+@final
+@dataclass(frozen=True)
+class UnsavedGain(Gain):
+    """A gain with a function or an array, in a loaded ranker: its file does not hold the gain itself.
+
+    Predictions do not need the gain. A fit raises a ValueError, as it would maximize another gain.
+
+    name  Name of the gain's class.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isidentifier():
+            raise ValueError(f"name must be the name of a class; got {self.name!r}.")
+
+    def __str__(self) -> str:
+        return f"a {self.name} with a function or an array, which the model file does not hold"
+
+    @property
+    def text(self) -> None:
+        return None
+
+    def terms(self, labels: Floats, groups: Groups, weights: Floats | None) -> list[Term]:
+        raise ValueError(f"gain was {self}; set it before the next fit: set_params(gain=...).")
 
 
 # One object per gain, which remembers that the gradient was checked and how the function is differentiated

@@ -14,7 +14,7 @@ from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling, scaling_of
 from sinkprop.data.missing import MissingValues, filled
 
-__all__ = ["MOMENT_ROWS", "TRANSFORMS", "Known", "Moments", "Preparation", "make_preparation", "transformed"]
+__all__ = ["MOMENT_ROWS", "TRANSFORMS", "Known", "Moments", "Preparation", "make_preparation"]
 
 
 TRANSFORMS = ("log1p", "none")
@@ -82,11 +82,6 @@ class Preparation:
     def kept(self, X: NDArray[Any]) -> Tensor | NDArray[Any]:
         """Return the prepared rows, to be kept in memory; return `X` itself if they exceed _KEPT_BYTES."""
         return self(X) if X.size * self.dtype.itemsize <= _KEPT_BYTES else X
-
-
-def transformed(X: NDArray[Any], transform: str) -> NDArray[Any]:
-    """Features after the transform: sign(x) log(1 + |x|) for "log1p", unchanged for "none"."""
-    return np.copysign(np.log1p(np.abs(X)), X) if transform == "log1p" else X
 
 
 def _transformed_copy(X: NDArray[Any], transform: str) -> Floats:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sinkprop.common.arguments import number, one_of, whole
+from sinkprop.common.plain_data import without_addresses
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import SCALINGS
 from sinkprop.objective.gains import Gain, RankLinearGain
@@ -221,7 +222,8 @@ def name_of(function: Any) -> str:
     if isinstance(function, str):
         return function
     if isinstance(function, partial):
-        return f"{name_of(function.func)}{function.args}{sorted(function.keywords.items())}"
+        given = f"{function.args}{sorted(function.keywords.items())}"
+        return name_of(function.func) + without_addresses(given)
     if isinstance(function, nn.Module):
         return repr(function)
     named = function if hasattr(function, "__qualname__") else type(function)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.categories import refuse_categories
 from sinkprop.data.doubtful_data import warn_of_equal_labels
-from sinkprop.data.feature_scaling import scale_by_query
+from sinkprop.data.feature_scaling import scale_by_query, transformed
 from sinkprop.data.queries import Groups
 from sinkprop.data.training_set import TrainingSet, fingerprint
-from sinkprop.torch.neural.preparation import transformed
 
 if TYPE_CHECKING:
     from sinkprop.store import StoredQueries

@@ -26,17 +26,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sinkprop import _native
-from sinkprop.common.types import Floats
+from sinkprop.common.arguments import whole
+from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_scores
-from sinkprop.data.queries import group_rows
+from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.expected_gain import ExpectedGain, native_gain
 from sinkprop.objective.gains import Gain, as_rank_linear
 from sinkprop.objective.native_terms import NativeSettings
+from sinkprop.objective.permutation import choose_permutation
+from sinkprop.objective.sinkhorn import sinkhorn
+from sinkprop.objective.sinkhorn_limit import sinkhorn_limit
 
-__all__ = ["checked_sigma", "soft_gain", "soft_rank_distribution"]
+__all__ = [
+    "balanced_distribution",
+    "balanced_ranks",
+    "checked_sigma",
+    "soft_gain",
+    "soft_rank_distribution",
+]
 
 
 _RANK_BINOMIAL = 5  # id of this relaxation in the native layer
+_LEAST = 1e-300  # added to rank probabilities so that no column is all zeros; negligible otherwise
 
 
 def soft_gain(
@@ -126,6 +137,38 @@ def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
         x, offsets=groups.offsets, rows=None, columns=np.eye(n), **settings._asdict(), n_threads=1, out=P
     )
     return P
+
+
+def balanced_distribution(scores: Floats, sigma: float, balance: bool | int) -> Floats:
+    """Return the rank-binomial distribution (n, n) of one query's scores (n,), balanced if asked for.
+
+    sigma    Standard deviation of the noise of a score.
+    balance  False for no Sinkhorn normalization, True for its limit, or a number of iterations.
+    """
+    P = soft_rank_distribution(scores, sigma)
+    if balance is False:
+        return P
+    if balance is True:
+        return sinkhorn_limit(P + _LEAST).matrix
+    return sinkhorn(P, whole("balance", balance, 1), epsilon=_LEAST)
+
+
+def balanced_ranks(scores: Floats, groups: Groups, sigma: float, balance: int, *, top: int) -> Integers:
+    """Ranks (N,) of documents by the likeliest assignment under the balanced distribution of each query.
+
+    top  Number of documents that the assignment reorders; see `choose_permutation`.
+    """
+    top = whole("top", top, 1)
+    ranks = np.empty(len(scores), dtype=np.int64)
+    for first, last in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
+        rows = np.arange(first, last) if groups.rows is None else groups.rows[first:last]
+        P = balanced_distribution(scores[rows], sigma, balance)
+        ranks[rows[choose_permutation(P, "shortcut", top=top)]] = np.arange(1, len(rows) + 1)
+        # Documents with equal scores have equal probabilities, so their order is arbitrary: as for other
+        # rankers, the earlier row ranks higher.
+        by_row, by_rank = np.lexsort((rows, scores[rows])), np.lexsort((ranks[rows], scores[rows]))
+        ranks[rows[by_row]] = ranks[rows[by_rank]]
+    return ranks
 
 
 def checked_sigma(sigma: float) -> float:

@@ -13,21 +13,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from sinkprop.common.forks import guard_forked_process
 from sinkprop.common.types import Floats, Integers
-from sinkprop.gbdt.tree_text import check_parents
+from sinkprop.serving.tree_files.lightgbm_text import check_parents
+from sinkprop.serving.tree_files.tree import Tree, one_leaf
 
-__all__ = ["checked_json", "integers_of", "learner_of", "singles_of"]
+__all__ = ["base_score_of", "checked_json", "checked_model", "integers_of", "singles_of", "trees_of_learner"]
 
 _PER_NODE = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
 _NO_PARENT = (-1, 2**31 - 1)
-
-
-def learner_of(booster: Any) -> Any:
-    """Return the trees of a booster and their parameters, as XGBoost writes them to JSON."""
-    guard_forked_process()
-    booster.set_param({"nthread": 1})
-    return json.loads(bytes(booster.save_raw("json")))["learner"]
 
 
 def integers_of(tree: Any, name: str) -> Integers:
@@ -52,6 +45,11 @@ def checked_json(text: str, n_features: int) -> str:
     Raises a ValueError if it is not. The result has the same content. It is written anew, so that XGBoost
     reads what was checked, even if it takes an unusual text in another way than Python.
     """
+    return json.dumps(checked_model(text, n_features))
+
+
+def checked_model(text: str, n_features: int) -> Any:
+    """Return what the JSON text holds, if it is a model of `n_features` features; else raise a ValueError."""
     try:
         model = json.loads(text, parse_constant=_no_constant)
         _check_model(model, n_features)
@@ -59,7 +57,55 @@ def checked_json(text: str, n_features: int) -> str:
         raise ValueError("its values are nested too deeply") from None
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not trees that XGBoost wrote ({type(error).__name__}: {error})") from None
-    return json.dumps(model)
+    return model
+
+
+def trees_of_learner(learner: Any) -> list[Tree]:
+    """The trees of the record "learner" of a model that XGBoost wrote, or that `checked_model` accepts.
+
+    XGBoost rounds feature values to float32, and sends values below the threshold left.
+    """
+    return [_tree(record) for record in learner["gradient_booster"]["model"]["trees"]]
+
+
+def base_score_of(learner: Any) -> float:
+    """Return the constant of the scores in the record "learner"."""
+    base = json.loads(learner["learner_model_param"]["base_score"])
+    return float(base[0] if isinstance(base, list) else base)
+
+
+def _tree(record: Any) -> Tree:
+    left, right, feature = (
+        np.array(record[name], dtype=np.int64)
+        for name in ("left_children", "right_children", "split_indices")
+    )
+    condition = np.array(record["split_conditions"], dtype=np.float32)
+    is_leaf = left < 0
+    if is_leaf[0]:
+        return one_leaf(float(condition[0]))
+    place = np.where(is_leaf, -is_leaf.cumsum(), (~is_leaf).cumsum() - 1)
+    inner = ~is_leaf
+    # in float32, x < t means x <= the next float32 below t
+    threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
+    members = _members(record, place)
+    by_category = np.isin(np.arange(len(threshold)), list(members))
+    sides, default = (left, right), np.array(record["default_left"], dtype=bool)[inner]
+    # XGBoost sends the categories of the set right, so both sides change places
+    low, high = (place[np.where(by_category, sides[1 - i][inner], sides[i][inner])] for i in (0, 1))
+    leaves = condition[is_leaf].astype(np.float64)
+    return Tree(feature[inner], threshold, low, high, default ^ by_category, leaves, members)
+
+
+def _members(record: Any, place: Integers) -> dict[int, Integers]:
+    """Return the codes in the set of each split by category, {inner node: codes}.
+
+    place  Index of each of XGBoost's nodes among the inner nodes.
+    """
+    codes = np.array(record["categories"], dtype=np.int64)
+    sets = zip(
+        record["categories_nodes"], record["categories_segments"], record["categories_sizes"], strict=True
+    )
+    return {int(place[node]): codes[first : first + size] for node, first, size in sets}
 
 
 def _no_constant(name: str) -> NoReturn:

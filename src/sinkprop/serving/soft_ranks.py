@@ -20,13 +20,15 @@ from the bottom for R.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sinkprop.common.types import Floats, Integers
+from sinkprop.data.queries import Groups
 from sinkprop.metrics.ranking import ranking
 
-__all__ = ["SoftRanks"]
+__all__ = ["SoftRanks", "pair_scores"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,3 +145,15 @@ class SoftRanks:
         down, up = np.empty_like(weights), np.empty_like(weights)
         down[self._down], up[self._up] = packed[:, :H], packed[:, H:]
         return down, up
+
+
+def pair_scores(scores: Floats, a: Floats, strengths: Floats, groups: Groups) -> Floats:
+    """Scores (N,) of documents, to which the values of the hidden units are added in place.
+
+    a          (N, H) value u x of each document and hidden unit, or (N,) for one unit.
+    strengths  (H,) weights of the hidden units in the score.
+    """
+    rows: Any = slice(None) if groups.rows is None else groups.rows
+    found, _ = SoftRanks(groups.offsets).forward(a.reshape(len(a), -1)[rows])
+    scores[rows] += found @ strengths
+    return scores

@@ -16,8 +16,8 @@ from problems import GAINS, PROBLEMS, Problem
 from scipy.special import ndtr
 
 from sinkprop import _native, reference
-from sinkprop.baselines.rank_binomial import soft_gain, soft_rank_distribution
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear
+from sinkprop.objective.rank_binomial import soft_gain, soft_rank_distribution
 
 # Relative to the largest entry; "rounding" to the terms that a gradient sums, which are near 1 / sigma.
 TOLERANCE = {"value": 1e-13, "gradient": 1e-11, "probability": 1e-12, "rounding": 1e-15, "difference": 1e-8}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sinkprop.baselines.soft_ranks import SoftRanks
+from sinkprop.serving.soft_ranks import SoftRanks
 
 SIZES = {
     "one document": [1],

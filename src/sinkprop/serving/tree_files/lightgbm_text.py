@@ -14,15 +14,26 @@ from itertools import zip_longest
 
 import numpy as np
 
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Floats, Integers, Mask
+from sinkprop.serving.tree_files.tree import Tree, one_leaf
 
-__all__ = ["check_model_text", "check_parents", "mean_of_models", "numbers_of", "tree_fields"]
+__all__ = [
+    "check_model_text",
+    "check_parents",
+    "mean_of_models",
+    "numbers_of",
+    "tree_fields",
+    "trees_of_text",
+]
 
 _ONE = r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d{1,5})?|inf|nan)"
 _NUMBER = re.compile(rf"{_ONE}(?: {_ONE})*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,10}(?: -?\d{1,10})*", re.ASCII)
 _OBJECTIVE = re.compile(r"[a-z_0-9]{1,40}(?: [a-z_]{1,40}(?::[-+.0-9e]{1,40})?)*")
 _PARAMETER = re.compile(r"\[\w+: .*\]")
+
+# LightGBM's codes for the values that a split treats as missing: no values, zeros, or NaN.
+_NONE, _ZERO, _NAN = 0, 1, 2
 
 # The arrays of a tree that are in units of the score.
 _IN_SCORES = ("leaf_value", "internal_value", "leaf_const", "leaf_coeff", "shrinkage")
@@ -50,6 +61,65 @@ def tree_fields(text: str) -> Iterator[dict[str, str]]:
     """The lines name=value of each tree of a model, as a dict."""
     for tree in _sections(text)[1]:
         yield _fields(tree.split("\n"))
+
+
+def trees_of_text(text: str) -> list[Tree]:
+    """The trees of a model that LightGBM wrote, or that `check_model_text` accepts.
+
+    In this format, each line of a tree is an array with one value per inner node or one per leaf.
+    """
+    trees = []
+    for fields in tree_fields(text):
+        if int(fields.get("is_linear", "0")):
+            raise ValueError(
+                "the model has linear functions in its leaves (linear_tree), which no export format and no "
+                "scorer without LightGBM supports. Train without linear_tree."
+            )
+        trees.append(_tree(fields))
+    return trees
+
+
+def _tree(fields: dict[str, str]) -> Tree:
+    leaves = numbers_of(fields, "leaf_value")
+    if len(leaves) == 1:
+        return one_leaf(float(leaves[0]))
+    decision = numbers_of(fields, "decision_type").astype(np.int64)
+    threshold = numbers_of(fields, "threshold")
+    default_left, kind, zero_left = (decision & 2) > 0, (decision >> 2) & 3, threshold >= 0
+    missing_left = np.where(kind == _NONE, zero_left, default_left)
+    zero_missing = (kind == _ZERO) & (default_left != zero_left)
+    members: dict[int, Integers] = {}
+    by_category = (decision & 1) > 0
+    if by_category.any():
+        members = _members(fields, by_category, threshold)
+        # at a split by category, LightGBM sends everything that is not in the set right, also missing values
+        missing_left, zero_missing = missing_left & ~by_category, zero_missing & ~by_category
+    return Tree(
+        numbers_of(fields, "split_feature").astype(np.int64),
+        threshold,
+        numbers_of(fields, "left_child").astype(np.int64),
+        numbers_of(fields, "right_child").astype(np.int64),
+        missing_left,
+        leaves,
+        members,
+        tuple(np.flatnonzero(zero_missing).tolist()),
+    )
+
+
+def _members(fields: dict[str, str], categorical: Mask, threshold: Floats) -> dict[int, Integers]:
+    """Return the codes that go left at each split by category, {inner node: codes}.
+
+    LightGBM writes a set as bits of 32-bit words. The threshold of such a split is the number of its set, and
+    `cat_boundaries` has the first word of each set.
+    """
+    members = {}
+    ends = numbers_of(fields, "cat_boundaries").astype(np.int64)
+    words = numbers_of(fields, "cat_threshold").astype(np.uint32)
+    for node in np.flatnonzero(categorical).tolist():
+        first, last = ends[int(threshold[node]) : int(threshold[node]) + 2]
+        bits = np.unpackbits(words[first:last].astype("<u4").view(np.uint8), bitorder="little")
+        members[node] = np.flatnonzero(bits).astype(np.int64)
+    return members
 
 
 def mean_of_models(texts: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""Models of LightGBM, XGBoost and CatBoost as plain data: checked, and read without these libraries."""
