@@ -254,9 +254,10 @@ def evaluate_command(
     if plot is not None and not calibration:
         raise click.UsageError("--plot needs --calibration.")
     inputs = input_files(systems)
-    files = {**inputs, "--group": options["group"]}
+    files = {"DATA": data, **inputs, "--group": options["group"]}
     files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
-    keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
+    files = {name: path for name, path in files.items() if str(path) != "-"}  # stdin is not stdout
+    keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, files)
     if str(data) == "-" and "-" in map(str, inputs.values()):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     reading = Reading.taken_from(options)
