@@ -13,6 +13,14 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from sinkprop.cli.drift import (
+    DRIFTED,
+    check_drift_options,
+    drift_options,
+    drifted,
+    print_drift,
+    write_reference,
+)
 from sinkprop.cli.options import (
     LogCommand,
     LogOption,
@@ -167,6 +175,7 @@ def _check_metrics(context: click.Context, option: click.Parameter, text: str) -
     help="Write one row per query and one column per metric as CSV; with --calibration, its table instead. "
     "With -, write only the CSV, to stdout.",
 )
+@drift_options
 @data_options
 @clicks_option("DATA")
 @click.option(
@@ -201,8 +210,12 @@ def evaluate_command(
     plot: Path | None,
     json_file: Path | None,
     csv_file: Path | None,
+    against: Path | None,
+    unlabeled: bool,
+    other_model: bool,
+    fail_on_drift: bool,
     **options: Any,
-) -> None:
+) -> int | None:
     """Rank the documents in DATA and compute metrics of the ranking.
 
     \b
@@ -216,6 +229,8 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --calibration --plot curves.png
     sinkprop evaluate --clicks log.parquet --model m.model
     sinkprop evaluate --clicks log.parquet --model m.model --baseline old.model
+    sinkprop evaluate test.txt --model m.model --save-reference reference.json
+    sinkprop evaluate new.txt --model m.model --against reference.json
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
     which is read block by block. Give one of --model, --scores, --feature and --run to rank by.
@@ -236,7 +251,12 @@ def evaluate_command(
     beside those of the rankings in the log or of --baseline. DCG is the sum of relevance / log2(rank + 1),
     without position bias; CTR is the number of clicks; and MRR is 1 / rank of the first click. The model
     must not have been trained on this log. See `sinkprop clicks --help`.
+
+    With --against, the metrics, scores, calibration and features of DATA are compared with those in a file
+    of --save-reference, and a difference beyond chance is marked. The tests are over queries and corrected
+    for their number: without any change, a mark appears in at most 5 % of comparisons.
     """  # noqa: D301
+    check_drift_options()
     check_clicks(clicks, _NOT_OF_CLICKS)
     if clicks and model is None:
         raise click.UsageError("--clicks needs --model, the model to evaluate.")
@@ -251,7 +271,9 @@ def evaluate_command(
         raise click.UsageError("--plot needs --calibration.")
     files = {"--model": model, "--scores": scores, "--run": run, "--group": options["group"]}
     files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
-    keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
+    files["--against"] = against
+    outputs = {"--json": json_file, "--csv": csv_file, "--plot": plot}
+    keep_apart({**outputs, "--save-reference": options["save_reference"]}, {"DATA": data, **files})
     if str(data) == "-" and "-" in (str(scores), str(run)):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     reading = Reading.taken_from(options)
@@ -274,7 +296,23 @@ def evaluate_command(
             write_output(json_file, as_json(record))
         if not is_stdout(json_file):
             print_values(record, [json_file])
-        return
+        return None
+    if against is not None:
+        name = file_name(data)
+        drift = drifted(
+            data,
+            reading,
+            against,
+            model,
+            lambda n: _read_scores(scores, n, name),  # type: ignore[arg-type]
+            unlabeled=unlabeled,
+            other_model=other_model,
+        )
+        if json_file is not None:
+            write_output(json_file, as_json(drift.record()))
+        if not is_stdout(json_file):
+            print_drift(drift, name, against, [json_file])
+        return DRIFTED if fail_on_drift and drift.beyond_chance else 0
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
     options["empty"] = int(empty) if empty in ("0", "1") else empty
@@ -289,7 +327,8 @@ def evaluate_command(
     if csv_file is not None:
         write_output(csv_file, _csv(found.result) if report is None else _calibration_csv(report))
     if not is_stdout(json_file) and not is_stdout(csv_file):
-        _print(found, per_query=per_query, wrote=[plot, json_file, csv_file])
+        _print(found, per_query=per_query, wrote=[plot, json_file, csv_file, options["save_reference"]])
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,6 +357,7 @@ def evaluated(
     metrics: str = METRICS,
     convention: str | None = None,
     calibration: bool = False,
+    save_reference: Path | None = None,
     **options: Any,
 ) -> Evaluated:
     """Evaluate a ranking of the documents in a file and, with `calibration`, the model's probabilities.
@@ -359,6 +399,16 @@ def evaluated(
             metrics,
             convention,
             **options,
+        )
+    if save_reference is not None:
+        write_reference(
+            save_reference,
+            ranker,
+            None if scores is None else _read_scores(scores, len(queries), name),
+            queries,
+            ("" if model is None else file_name(model), name),
+            metrics=result.metrics,
+            convention=result.convention,
         )
     report = None if ranker is None or not calibration else _checked_calibration(ranker, queries, data, model)
     return Evaluated(result, queries, name, what, report)

@@ -1,0 +1,222 @@
+"""`sinkprop evaluate --save-reference` and `--against`: a model on new queries beside its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from sinkprop.cli.options import data_path, output_option
+from sinkprop.cli.output import console, counted, notes_on_stderr, say_written
+from sinkprop.cli.reading import (
+    Reading,
+    check_missing,
+    file_name,
+    over_blocks,
+    read_data,
+    read_model_file,
+    with_features_of,
+)
+from sinkprop.common.console import print_columns, say
+from sinkprop.data.queries import Queries
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sinkprop.drift import Change, Drift
+
+__all__ = ["DRIFTED", "check_drift_options", "drift_options", "drifted", "print_drift", "write_reference"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DRIFTED = 3  # exit status with --fail-on-drift, if a difference is beyond chance
+_NEEDS_AGAINST = ("unlabeled", "other_model", "fail_on_drift")
+_NOT_AGAINST = (
+    *("save_reference", "feature", "run", "metrics", "convention", "empty", "ties", "threshold", "max_grade"),
+    *("per_query", "calibration", "plot", "csv_file"),
+)
+_MOST_FEATURES = 20  # changed features that are printed
+
+
+def drift_options(command: F) -> F:
+    """Add the options of drift to a command, which receives them as keyword arguments."""
+    options = (
+        output_option(
+            "--save-reference",
+            help="With --model or --scores: describe the metrics, scores, calibration and features of DATA in "
+            "a JSON file, for --against.",
+        ),
+        click.option(
+            "--against",
+            type=data_path(stdin=False),
+            metavar="FILE",
+            help="Compare with the reference in a file of --save-reference, and mark differences beyond "
+            "chance. The metrics and their convention are those of the reference.",
+        ),
+        click.option(
+            "--unlabeled",
+            is_flag=True,
+            help="With --against: DATA has no labels; compare scores and features only.",
+        ),
+        click.option(
+            "--other-model",
+            is_flag=True,
+            help="With --against: accept a reference that another model made.",
+        ),
+        click.option(
+            "--fail-on-drift",
+            is_flag=True,
+            help=f"With --against: exit with status {DRIFTED} if a difference is beyond chance.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def check_drift_options() -> None:
+    """Raise a usage error if options of the running command do not go together."""
+    context = click.get_current_context()
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+    }
+    against, saved = "against" in given, "save_reference" in given
+    if "clicks" in given and (against or saved):
+        raise click.UsageError("--against and --save-reference do not apply to --clicks.")
+    for name in (*_NEEDS_AGAINST, *_NOT_AGAINST):
+        option = "--csv" if name == "csv_file" else f"--{name.replace('_', '-')}"
+        if name in given and name in _NEEDS_AGAINST and not against:
+            raise click.UsageError(f"{option} needs --against.")
+        if name in given and name in _NOT_AGAINST and against:
+            raise click.UsageError(f"{option} does not apply with --against.")
+    if saved and not given & {"model", "scores"}:
+        raise click.UsageError("--save-reference needs --model or --scores.")
+
+
+def write_reference(path: Path, ranker: Any, scores: Any, queries: Any, names: Any, **evaluation: Any) -> None:
+    """Write the reference of a ranker, or of scores, to a file.
+
+    names       Names of the model's file and of the data's file, for messages.
+    evaluation  Attributes `metrics` and `convention` of an `Evaluation`.
+    """
+    from sinkprop.drift.reference import reference_of
+
+    blocks = _matching(ranker, queries, *names)
+    with notes_on_stderr():
+        found = reference_of(scores if ranker is None else ranker, queries, blocks=blocks, **evaluation)
+    found.save(path)
+
+
+def drifted(
+    data: Path,
+    reading: Reading,
+    against: Path,
+    model: Path | None,
+    read_scores: Callable[[int], Any],
+    *,
+    unlabeled: bool,
+    other_model: bool,
+) -> Drift:
+    """Compare a model, or scores, on the queries of a file with the reference in the file `against`.
+
+    read_scores  Function that returns the scores, given their number; called if there is no model.
+    """
+    from sinkprop.drift import Reference, compare
+
+    reference = Reference.load(against)
+    ranker = None if model is None else read_model_file(model)
+    queries = read_data(data, reading, labeled=not unlabeled, rankers=[] if ranker is None else [ranker])
+    if ranker is not None:
+        check_missing(ranker, queries)
+    scorer = read_scores(len(queries)) if ranker is None else ranker
+    blocks = _matching(ranker, queries, "" if model is None else file_name(model), file_name(data))
+    options = {"labeled": not unlabeled, "other_model": other_model, "blocks": blocks}
+    try:
+        with notes_on_stderr():
+            return compare(reference, scorer, queries, **options)
+    except ValueError as error:
+        raise ValueError(f"{against}: {_with_options(str(error))}") from None
+
+
+def _with_options(message: str) -> str:
+    for words, option in {
+        "pass other_model=True": "give --other-model",
+        "make a new reference": "make one with --save-reference",
+    }.items():
+        message = message.replace(words, option)
+    return message
+
+
+def _matching(ranker: Any, queries: Any, model_name: str, data_name: str) -> Any:
+    """Return a function that applies a function to the blocks of queries, with the features of the model."""
+
+    def matched(block: Queries) -> Queries:
+        if ranker is None:
+            return block
+        return with_features_of(ranker, block, model_name=model_name, data_name=data_name)
+
+    return lambda function: over_blocks(queries, "scoring", lambda block: function(matched(block)))
+
+
+def print_drift(found: Drift, name: str, against: Path, wrote: list[Path | None]) -> None:
+    """Print the changes: every metric, calibration and score, and the features beyond chance."""
+    out, then = console(), found.reference
+    sides = [
+        f"{counted(documents, 'row', 'rows')} of {counted(queries, 'query', 'queries')}"
+        for queries, documents in ((then.n_queries, then.n_documents), (found.n_queries, found.n_documents))
+    ]
+    say(out, f"{name}, {sides[1]}, against {against}, {sides[0]}", "bold")
+    if not found.same_model:
+        say(out, "The reference was made by another model.")
+    if not found.labeled:
+        say(out, "Without labels: no metrics and no calibration.")
+    out.print()
+    features = [change for change in found.changes if change.group == "features"]
+    marked = sorted((c for c in features if c.beyond_chance), key=lambda c: c.adjusted)
+    _print_changes(out, [change for change in found.changes if change.group == "quality"], "mean over queries")
+    _print_changes(out, [change for change in found.changes if change.group == "scores"], "scores")
+    _print_changes(out, marked[:_MOST_FEATURES], "features beyond chance")
+    if len(marked) > _MOST_FEATURES:
+        say(out, f"{len(marked) - _MOST_FEATURES} more are in the output of --json.")
+    tested = [change for change in features if change.p_value == change.p_value]
+    if features:
+        of = counted(len(tested), "number of the features", "numbers of the features")
+        say(out, f"{len(marked)} of {of} changed beyond chance.")
+    n = len(found.beyond_chance)
+    said = "No difference is beyond chance" if n == 0 else f"{counted(n, 'difference is', 'differences are')} *"
+    say(out, f"{said}: without any change, a mark * would appear in at most {found.level:.0%} of comparisons.")
+    say(
+        out,
+        f"{then.convention.title()}. Welch's t-test over queries for metrics, labels and calibration, rank-sum "
+        "test over queries for scores and features; p is corrected for all of them (Holm). Intervals are of "
+        "95 % for one difference alone.",
+        "dim",
+    )
+    say_written(out, *wrote)
+
+
+def _print_changes(out: Console, changes: list[Change], title: str) -> None:
+    if not changes:
+        return
+    rows = [
+        [
+            change.name,
+            *(_short(value) for value in (change.then, change.now, change.difference)),
+            f"{_short(change.low)} to {_short(change.high)}",
+            "-" if change.adjusted != change.adjusted else f"{change.adjusted:.3f}",
+            "*" if change.beyond_chance else "",
+        ]
+        for change in changes
+    ]
+    print_columns(out, [title, "then", "now", "difference", "95 % interval", "p", ""], rows)
+
+
+def _short(value: float) -> str:
+    if value != value:
+        return "-"
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
