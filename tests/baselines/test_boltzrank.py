@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from sinkprop import NDCG, RankLinear, load_model
-from sinkprop.objective.gains.custom import UnsavedGain
 from sinkprop.baselines import BoltzRankRanker
 from sinkprop.baselines.boltzmann import BoltzmannObjective
 from sinkprop.baselines.boltzrank import _rankings, _start, _Training
@@ -20,6 +19,7 @@ from sinkprop.data.training_set import TrainingSet
 from sinkprop.linear.problem import LinearProblem, linear_scores
 from sinkprop.linear.products import Products
 from sinkprop.model_files import ModelFileError, read_model, write_model
+from sinkprop.objective.gains.custom import UnsavedGain
 
 QUICK = {"mixing": 0.5, "penalty": [0.3, 0.03], "n_rankings": 30, "n_hidden": 3, "max_iter": 15}
 

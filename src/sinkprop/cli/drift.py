@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,7 @@ from sinkprop.cli.reading import (
 )
 from sinkprop.common.console import print_columns, say
 from sinkprop.data.queries import Queries
+from sinkprop.drift.quantities import FEATURES, GROUPS, QUALITY, SCORES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,8 +48,8 @@ def drift_options(command: F) -> F:
     options = (
         output_option(
             "--save-reference",
-            help="With --model or --scores: describe the metrics, scores, calibration and features of DATA in "
-            "a JSON file, for --against.",
+            help="With --model or --scores: write the metrics, scores, calibration and features of DATA to a "
+            "JSON file, for --against.",
         ),
         click.option(
             "--against",
@@ -98,7 +100,9 @@ def check_drift_options() -> None:
         raise click.UsageError("--save-reference needs --model or --scores.")
 
 
-def write_reference(path: Path, ranker: Any, scores: Any, queries: Any, names: Any, **evaluation: Any) -> None:
+def write_reference(
+    path: Path, ranker: Any, scores: Any, queries: Any, names: Any, **evaluation: Any
+) -> None:
     """Write the reference of a ranker, or of scores, to a file.
 
     names       Names of the model's file and of the data's file, for messages.
@@ -176,25 +180,27 @@ def print_drift(found: Drift, name: str, against: Path, wrote: list[Path | None]
     if not found.labeled:
         say(out, "Without labels: no metrics and no calibration.")
     out.print()
-    features = [change for change in found.changes if change.group == "features"]
-    marked = sorted((c for c in features if c.beyond_chance), key=lambda c: c.adjusted)
-    _print_changes(out, [change for change in found.changes if change.group == "quality"], "mean over queries")
-    _print_changes(out, [change for change in found.changes if change.group == "scores"], "scores")
+    groups = {group: [c for c in found.changes if c.group == group] for group in GROUPS}
+    features = groups[FEATURES]
+    marked = sorted((c for c in features if c.beyond_chance), key=lambda change: change.adjusted)
+    _print_changes(out, groups[QUALITY], "mean over queries")
+    _print_changes(out, groups[SCORES], "scores")
     _print_changes(out, marked[:_MOST_FEATURES], "features beyond chance")
     if len(marked) > _MOST_FEATURES:
         say(out, f"{len(marked) - _MOST_FEATURES} more are in the output of --json.")
-    tested = [change for change in features if change.p_value == change.p_value]
+    n_tested = sum(not math.isnan(change.p_value) for change in features)
     if features:
-        of = counted(len(tested), "number of the features", "numbers of the features")
-        say(out, f"{len(marked)} of {of} changed beyond chance.")
+        say(out, f"{len(marked)} of {counted(n_tested, 'number', 'numbers')} of the features are marked.")
     n = len(found.beyond_chance)
-    said = "No difference is beyond chance" if n == 0 else f"{counted(n, 'difference is', 'differences are')} *"
-    say(out, f"{said}: without any change, a mark * would appear in at most {found.level:.0%} of comparisons.")
+    marks = counted(n, "difference is", "differences are") if n else "No difference is"
+    least = f"{found.level:.0%}"
+    say(out, f"{marks} beyond chance (*). Without any change, at most {least} of comparisons have a mark.")
+    title = f"{then.convention.title()}. " if found.labeled else ""
     say(
         out,
-        f"{then.convention.title()}. Welch's t-test over queries for metrics, labels and calibration, rank-sum "
-        "test over queries for scores and features; p is corrected for all of them (Holm). Intervals are of "
-        "95 % for one difference alone.",
+        f"{title}Tests over queries: Welch's t-test for metrics, labels and calibration, the rank-sum test "
+        "for scores and features; p is corrected for the number of tests by Holm's method. An interval is for "
+        "one difference alone.",
         "dim",
     )
     say_written(out, *wrote)
@@ -208,7 +214,7 @@ def _print_changes(out: Console, changes: list[Change], title: str) -> None:
             change.name,
             *(_short(value) for value in (change.then, change.now, change.difference)),
             f"{_short(change.low)} to {_short(change.high)}",
-            "-" if change.adjusted != change.adjusted else f"{change.adjusted:.3f}",
+            _p_value(change.adjusted),
             "*" if change.beyond_chance else "",
         ]
         for change in changes
@@ -217,6 +223,12 @@ def _print_changes(out: Console, changes: list[Change], title: str) -> None:
 
 
 def _short(value: float) -> str:
-    if value != value:
+    if math.isnan(value):
         return "-"
     return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.3g}"
+
+
+def _p_value(p: float) -> str:
+    if math.isnan(p):
+        return "-"
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"

@@ -175,7 +175,8 @@ def compare(
 
     Examples
     --------
-    >>> from sinkprop import RegressionRanker, datasets
+    >>> from sinkprop import datasets
+    >>> from sinkprop.baselines import RegressionRanker
     >>> from sinkprop.drift import reference
     >>> fold = datasets.load_pydocs(1)
     >>> ranker = RegressionRanker(penalty=0.1, normalization="standard").fit(fold.train)
@@ -225,7 +226,8 @@ def compare(
 def _other_features(names: tuple[str, ...], known: tuple[str, ...]) -> str:
     missing = [name for name in known if name not in names]
     more = [name for name in names if name not in known]
-    parts = [f"{word} {', '.join(map(repr, own[:3]))}" for word, own in (("lacks", missing), ("adds", more)) if own]
+    differences = (("lacks", missing), ("adds", more))
+    parts = [f"{word} {', '.join(map(repr, own[:3]))}" for word, own in differences if own]
     what = " and ".join(parts) or "has them in another order"
     return f"the reference was made with other features: this model {what}; make a new reference."
 
@@ -241,9 +243,7 @@ def _changes(then: Mapping[Key, Summary], now: Mapping[Key, Any], level: float) 
         values = np.minimum(holm([p[key] for key in own]) * max(len(tested), 1), 1.0)
         adjusted.update(zip(own, values.tolist(), strict=True))
     return tuple(
-        Change(
-            *key, a.mean, b.mean, *_interval(a, b), p[key], adjusted[key], bool(adjusted[key] <= level)
-        )
+        Change(*key, a.mean, b.mean, *_interval(a, b), p[key], adjusted[key], bool(adjusted[key] <= level))
         for key, (a, b) in pairs.items()
     )
 

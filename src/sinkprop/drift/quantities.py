@@ -21,7 +21,18 @@ from sinkprop.metrics.conventions import Convention
 from sinkprop.metrics.evaluation import values_by_query
 from sinkprop.metrics.measures import Metric
 
-__all__ = ["Description", "Plan", "described"]
+__all__ = [
+    "FEATURES",
+    "GROUPS",
+    "LEVELS",
+    "MOST_CATEGORIES",
+    "QUALITY",
+    "SCORES",
+    "Description",
+    "Key",
+    "Plan",
+    "described",
+]
 
 QUALITY, SCORES, FEATURES = GROUPS = ("quality", "scores", "features")
 COVERAGE = 0.9  # of the sets that should hold a best document
@@ -91,12 +102,12 @@ def described(
         order = slice(None) if queries.groups.rows is None else queries.groups.rows
         groups, x, y = queries.groups.sorted, scores[order], queries.y[order]
         quantities = dict(_of_scores(x, groups))
-        if calibration is not None:
-            quantities |= _of_probabilities(calibration, x, y, groups, labeled=plan.labeled)
         if plan.labeled:
             quantities |= _of_labels(x, y, groups, plan)
             for label, n in zip(*np.unique(y, return_counts=True), strict=True):
                 labels[float(label)] = labels.get(float(label), 0) + int(n)
+        if calibration is not None:
+            quantities |= _of_probabilities(calibration, x, y, groups, labeled=plan.labeled)
         if names is not None:
             taken = np.flatnonzero((done + np.arange(len(groups.sizes))) % every == 0)
             if len(taken):
@@ -123,11 +134,11 @@ def described(
 
 def _rounded(values: Floats) -> Floats:
     """Round to significant digits, so that equal quantities are equal whatever the order of their sums."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         digits = _DIGITS - 1 - np.floor(np.log10(np.abs(values)))
-        factor = 10.0 ** np.clip(np.where(np.isfinite(digits), digits, 0), -300, 300)
+        factor = 10.0 ** np.clip(digits, -300, 300)
         rounded = np.round(values * factor) / factor
-    return np.where(np.isfinite(rounded) & (np.abs(values) > 1e-280), rounded, np.where(values == 0, 0.0, values))
+    return np.where(np.isfinite(rounded), rounded, values)
 
 
 def _sums(values: NDArray[Any], groups: Groups) -> Floats:

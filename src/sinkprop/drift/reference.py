@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -144,9 +144,14 @@ class Reference:
         ModelFileError
             If the file is damaged, is in a newer format, or is not a reference.
         """
-        state = read_model(path, kind=KIND).state
+        model = read_model(path)
+        if model.kind != KIND:
+            raise ModelFileError(
+                f"{os.fspath(path)}: holds a {model.kind}, not a reference; `sinkprop evaluate "
+                "--save-reference` and `sinkprop.drift.reference` make one."
+            )
         try:
-            return cls._of_state(state)
+            return cls._of_state(model.state)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{os.fspath(path)}: the file is complete, but it is not a reference that this sinkprop can "
@@ -197,10 +202,13 @@ class Reference:
         model = state["model"]
         if model is not None and not all(isinstance(model[name], str) for name in ("kind", "sha256")):
             raise ValueError("model must have a kind and a sha256, both text")
-        categories = {str(n): saved_names(n, values, len(values)) for n, values in state["categories"].items()}
+        categories = {
+            str(n): saved_names(n, values, len(values)) for n, values in state["categories"].items()
+        }
         return cls(
             model,
-            *counts,
+            counts[0],
+            counts[1],
             tuple(metrics),
             Convention(**state["convention"]),
             None if features is None else tuple(features),
@@ -217,7 +225,8 @@ def _summary_from(name: str, own: dict[str, Any]) -> Summary:
     edges = saved_floats(f"edges of {name!r}", edges, (np.size(edges),))
     if type(n) is not int or n < 0 or not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
         raise ValueError(f"n and the counts of {name!r} must be whole numbers, not below 0")
-    if (np.diff(edges) <= 0).any() or counts.shape != (len(edges) + 1,) or counts.sum() != n or min(counts) < 0:
+    fits = counts.shape == (len(edges) + 1,) and counts.sum() == n and counts.min() >= 0
+    if not fits or (np.diff(edges) <= 0).any():
         raise ValueError(f"the counts of {name!r} must sum to n, with one more than increasing edges")
     mean, sd = float(own["mean"]), float(own["sd"])
     if np.isfinite([mean, sd]).tolist() != [n > 0, n > 1] or sd < 0:
@@ -255,7 +264,8 @@ def reference(
 
     Examples
     --------
-    >>> from sinkprop import RegressionRanker, datasets
+    >>> from sinkprop import datasets
+    >>> from sinkprop.baselines import RegressionRanker
     >>> fold = datasets.load_pydocs(1)
     >>> ranker = RegressionRanker(penalty=0.1, normalization="standard").fit(fold.train)
     >>> then = reference(ranker, fold.vali)
@@ -311,11 +321,17 @@ def described_by(
             f"{queries.n_queries}."
         )
     blocks = _plain_blocks(queries) if blocks is None else blocks
-    if not hasattr(scorer, "predict"):
+    ranker = _ranker(scorer)
+    if ranker is None:
         return described(_sliced(one_score_per_row(scorer), queries, blocks), plan), None
-    names = _feature_names(scorer, queries)
-    scored = blocks(lambda block: _scored(scorer, block))
-    return described(scored, plan, calibration=scorer.calibration_, names=names), names
+    names = _feature_names(ranker, queries)
+    scored = blocks(lambda block: _scored(ranker, block))
+    return described(scored, plan, calibration=ranker.calibration_, names=names), names
+
+
+def _ranker(scorer: Scorer) -> BaseRanker | None:
+    """The scorer if it is a ranker; None if it is scores."""
+    return cast("BaseRanker", scorer) if hasattr(scorer, "predict") else None
 
 
 def _plain_blocks(queries: Queries | StoredQueries) -> Blocks:
@@ -330,7 +346,9 @@ def _scored(ranker: BaseRanker, block: Queries) -> tuple[Queries, Floats]:
         missing = [str(name) for name in known if name not in given]
         if missing:
             raise ValueError(f"queries lack the features {', '.join(map(repr, missing[:3]))} of the model.")
-        block = replace(block, X=block.X[:, [given.index(n) for n in known]], feature_names=tuple(map(str, known)))
+        columns = [given.index(name) for name in known]
+        if columns != list(range(len(given))):
+            block = replace(block, X=block.X[:, columns], feature_names=tuple(map(str, known)))
     if block.n_features != ranker.n_features_in_:
         raise ValueError(
             f"queries must have the {ranker.n_features_in_} features of the model; got {block.n_features}."
@@ -360,11 +378,12 @@ def _feature_names(ranker: BaseRanker, queries: Queries | StoredQueries) -> tupl
 
 def fingerprint(scorer: Scorer) -> dict[str, str] | None:
     """Class and checksum of a model, which do not depend on the version of sinkprop; None for scores."""
-    if not hasattr(scorer, "save"):
+    ranker = _ranker(scorer)
+    if ranker is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        scorer.save(Path(folder, "model"))
+        ranker.save(Path(folder, "model"))
         data = Path(folder, "model").read_bytes()
     # the version of the library, and the checksums that cover it
     data = re.sub(rb'library\\?": \\?"[^"\\]*|[0-9a-f]{64}', b"", data)
-    return {"kind": type(scorer).__name__, "sha256": hashlib.sha256(data).hexdigest()}
+    return {"kind": type(ranker).__name__, "sha256": hashlib.sha256(data).hexdigest()}
