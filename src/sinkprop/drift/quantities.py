@@ -40,6 +40,7 @@ MOST_QUERIES = 10_000  # more queries add little to what the tests of features c
 MOST_CATEGORIES = 30  # per feature; the others count together
 _MOST_ROWS = 100_000  # rows whose scores are kept for quantiles and reliability
 _DIGITS = 10  # significant digits: sums in another order must not make another value
+_NOTHING = 1e-10  # share of the size of the values below which a mean or a deviation is rounding
 LEVELS = np.linspace(0, 1, 21)
 
 Key = tuple[str, str]
@@ -150,17 +151,33 @@ def _means(values: NDArray[Any], groups: Groups) -> Floats:
     return _sums(values, groups) / groups.sizes
 
 
+def _moments(values: Floats, groups: Groups) -> tuple[Floats, Floats, Floats]:
+    """Number of present values per query, their mean and their standard deviation; NaN if there are none.
+
+    A mean or a deviation that is no more than rounding is 0, so that it is the same in every order of sums.
+    """
+    present = ~np.isnan(values)
+    count = _sums(present, groups)
+    some = np.where(count > 0, count, np.nan)
+    known = np.where(present, values, 0.0)
+    size = _sums(np.abs(known), groups) / some
+    mean = _sums(known, groups) / some
+    mean[np.abs(mean) < _NOTHING * size] = 0.0
+    away = np.where(present, values - np.repeat(mean, groups.sizes), 0.0)
+    spread = np.sqrt(_sums(np.square(away), groups) / some)
+    spread[spread < _NOTHING * size] = 0.0
+    return count, mean, np.where(count > 1, spread, np.nan)
+
+
 def _of_scores(x: Floats, groups: Groups) -> Iterator[tuple[Key, Floats]]:
-    sizes = groups.sizes
-    means = _means(x, groups)
-    spread = np.sqrt(_means(np.square(x - np.repeat(means, sizes)), groups))
+    _, means, spread = _moments(x, groups)
     order = np.lexsort((x, groups.codes))
     again = np.zeros(len(x))
     again[1:] = (np.diff(x[order]) == 0) & (np.diff(groups.codes[order]) == 0)
     yield (SCORES, "mean score"), means
-    yield (SCORES, "spread of the scores"), np.where(sizes > 1, spread, np.nan)
+    yield (SCORES, "spread of the scores"), spread
     yield (SCORES, "share of tied scores"), _means(again, groups)
-    yield (SCORES, "documents per query"), sizes.astype(np.float64)
+    yield (SCORES, "documents per query"), groups.sizes.astype(np.float64)
 
 
 def _of_probabilities(
@@ -215,19 +232,14 @@ def _of_features(
     found: dict[Key, Floats] = {}
     for column, name in enumerate(names):
         values = queries.X[rows, column].astype(np.float64)
-        present = ~np.isnan(values)
-        count = _sums(present, own)
-        some = np.where(count > 0, count, np.nan)
+        count, mean, spread = _moments(values, own)
         found[FEATURES, f"{name}: share missing"] = 1 - count / sizes
         if name in categories:
+            some = np.where(count > 0, count, np.nan)
             found |= _of_categories(queries, name, values, categories[name], own, some)
-            continue
-        known = np.where(present, values, 0.0)
-        mean = _sums(known, own) / some
-        away = np.where(present, values - np.repeat(mean, sizes), 0.0)
-        spread = np.sqrt(_sums(np.square(away), own) / some)
-        found[FEATURES, f"{name}: mean"] = mean
-        found[FEATURES, f"{name}: spread"] = np.where(count > 1, spread, np.nan)
+        else:
+            found[FEATURES, f"{name}: mean"] = mean
+            found[FEATURES, f"{name}: spread"] = spread
     return found
 
 

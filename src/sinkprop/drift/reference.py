@@ -47,7 +47,8 @@ class Summary:
     mean    Mean of the values.
     sd      Standard deviation of the values.
     edges   (B,) increasing quantiles of the values.
-    counts  (B + 1,) number of values in (-inf, edges[0]], (edges[0], edges[1]], ..., (edges[B - 1], inf).
+    counts  (2 B + 1,) number of values below edges[0], equal to it, between it and edges[1], ..., above
+            edges[B - 1].
     """
 
     n: int
@@ -62,14 +63,15 @@ class Summary:
         known = values[~np.isnan(values)]
         n = len(known)
         if edges is None:
-            edges = np.unique(np.quantile(known, LEVELS, method="inverted_cdf")) if n else np.zeros(0)
-        places = np.searchsorted(edges, known, side="left")
+            # the values themselves, so that a value that many queries share is an edge
+            edges = np.unique(np.sort(known)[np.ceil(LEVELS * (n - 1)).astype(np.int64)] if n else known)
+        places = np.searchsorted(edges, known, "left") + np.searchsorted(edges, known, "right")
         return cls(
             n,
             float(known.mean()) if n else np.nan,
             float(known.std(ddof=1)) if n > 1 else np.nan,
             edges,
-            np.bincount(places, minlength=len(edges) + 1),
+            np.bincount(places, minlength=2 * len(edges) + 1),
         )
 
 
@@ -225,9 +227,9 @@ def _summary_from(name: str, own: dict[str, Any]) -> Summary:
     edges = saved_floats(f"edges of {name!r}", edges, (np.size(edges),))
     if type(n) is not int or n < 0 or not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
         raise ValueError(f"n and the counts of {name!r} must be whole numbers, not below 0")
-    fits = counts.shape == (len(edges) + 1,) and counts.sum() == n and counts.min() >= 0
+    fits = counts.shape == (2 * len(edges) + 1,) and counts.sum() == n and counts.min() >= 0
     if not fits or (np.diff(edges) <= 0).any():
-        raise ValueError(f"the counts of {name!r} must sum to n, with one more than increasing edges")
+        raise ValueError(f"the counts of {name!r} must sum to n and fit increasing edges")
     mean, sd = float(own["mean"]), float(own["sd"])
     if np.isfinite([mean, sd]).tolist() != [n > 0, n > 1] or sd < 0:
         raise ValueError(f"the mean and the standard deviation of {name!r} must be numbers")
