@@ -57,15 +57,17 @@ class RankedFile:
     reading: Reading
 
     @classmethod
-    def read(cls, path: Path, reading: Reading, systems: Sequence[System]) -> RankedFile:
-        """Load the models among the systems, then read the queries.
+    def read(
+        cls, path: Path, reading: Reading, systems: Sequence[System], *, labeled: bool = True
+    ) -> RankedFile:
+        """Load the models among the systems, then read the queries, which have labels if `labeled`.
 
         A column of scores of a Parquet file is not a feature, unless a model was trained on it.
         """
         rankers = {s: read_model_file(s.path) for s in systems if s.kind == "model" and s.path is not None}
         known = {name for ranker in rankers.values() for name in _features_of(ranker)}
         columns = {s.column for s in systems if s.column is not None} - known
-        queries = read_data(path, reading, rankers=rankers.values(), without=columns)
+        queries = read_data(path, reading, labeled=labeled, rankers=rankers.values(), without=columns)
         return cls(path, queries, rankers, reading)
 
     @property
