@@ -19,6 +19,7 @@ from sinkprop.baselines import (
     XGBoostRanker,
 )
 from sinkprop.gbdt import BoostedRanker
+from sinkprop.objective.relaxations import PartitionedMeasure
 from sinkprop.store import open_queries, save_queries
 
 D = 3
@@ -39,7 +40,9 @@ RANKERS = {
     "sinkprop": lambda: SinkPropRanker(penalty=1e-2, verbose=False),
     "query": lambda: SinkPropRanker(penalty=1e-2, normalization="query", verbose=False),
     "shared scale": lambda: SinkPropRanker("ndcg", "probit", penalty=1e-2, max_iter=2, verbose=False),
-    "two outputs": lambda: _two_outputs(),
+    "two outputs": lambda: SinkPropRanker(
+        "ndcg", PartitionedMeasure("beta"), penalty=1e-2, max_iter=2, verbose=False
+    ),
     "ridge": lambda: RegressionRanker(verbose=False),
     "listnet": lambda: ListNetRanker(verbose=False),
     "boltzrank": lambda: BoltzRankRanker(n_hidden=1, potential="single", max_iter=3, verbose=False),
@@ -49,12 +52,6 @@ RANKERS = {
     "xgboost": lambda: XGBoostRanker(**TREES, n_threads=1),
     "catboost": lambda: CatBoostRanker(n_estimators=6, depth=2, step=3, n_threads=1, verbose=False),
 }
-
-
-def _two_outputs():
-    from sinkprop.objective.relaxations import PartitionedMeasure
-
-    return SinkPropRanker("ndcg", PartitionedMeasure("beta"), penalty=1e-2, max_iter=2, verbose=False)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +76,7 @@ def test_contributions_sum_to_the_score(name, fitted):
     tolerance = 1e-5 if name == "xgboost" else 1e-11  # XGBoost's are in single precision
     assert parts.sum(axis=1) == pytest.approx(ranker.predict(test), abs=tolerance)
     assert np.ptp(parts[:, :D], axis=0).max() > 0
+    assert ranker.explainable
 
 
 @pytest.mark.parametrize("name", ["sinkprop", "query", "listnet", "ridge", "boosted"])
@@ -188,12 +186,12 @@ def test_ranks_without_calibration_are_those_of_the_relaxation(fitted):
 def test_a_stored_set_gives_the_contributions_of_its_rows(fitted, tmp_path):
     test = queries(2)
     rows = np.argsort(test.qid, kind="stable")
-    by_query = Queries(test.X[rows], test.y[rows], test.qid[rows])
+    by_query = Queries(test.X[rows].astype(np.float32), test.y[rows], test.qid[rows])
     save_queries(tmp_path / "test.queries", by_query)
     stored = open_queries(tmp_path / "test.queries")
     for name in ("sinkprop", "query"):
         parts = fitted(name).predict(stored, pred_contrib=True)
-        assert np.array_equal(parts, fitted(name).predict(by_query, pred_contrib=True))
+        assert parts == pytest.approx(fitted(name).predict(by_query, pred_contrib=True), abs=1e-12)
 
 
 def test_features_have_the_names_of_the_fit():
@@ -214,6 +212,7 @@ def test_rankers_without_contributions_say_so(fitted):
         with pytest.raises(ValueError, match="BoltzRankRanker has no contributions of features") as error:
             question()
         assert "explain_ranking" in str(error.value)
+    assert not pairs.explainable
 
 
 def test_networks_say_so_and_autoranker_sums_its_members(fitted):
@@ -225,6 +224,8 @@ def test_networks_say_so_and_autoranker_sums_its_members(fitted):
     network = NeuralRanker(max_epochs=1, verbose=False).fit(train)
     with pytest.raises(ValueError, match="NeuralRanker has no contributions of features"):
         network.predict(train, pred_contrib=True)
+    assert not network.explainable
     both = AutoRanker(methods="ridge", verbose=False).fit(train)
     parts = both.predict(train, pred_contrib=True)
     assert parts.sum(axis=1) == pytest.approx(both.predict(train), abs=1e-10)
+    assert both.explainable

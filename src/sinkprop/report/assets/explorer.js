@@ -42,6 +42,7 @@ function explorer(d) {
     ),
     view.more,
     view.summary,
+    explanationTables(d, view),
     documentFigure(d, view),
     matrixFigures(d, view),
   );
