@@ -165,7 +165,7 @@ def test_a_ranker_explains_the_expected_ranks_that_it_reports(name, fitted):
     assert found.ranks.sum(axis=1) == pytest.approx(ranker.expected_rank(test) - 6.5, abs=0.05)
     assert found.feature_names == ("feature 1", "feature 2", "feature 3")
     assert found.queries.tolist() == test.groups.queries.tolist()
-    assert found.metric_name == "ndcg(discount=log2)@10"
+    assert found.metric_name == "ndcg@10"
     assert found.of_query(test.groups.queries[0])
     unlabeled = ranker.explain(test.X, qid=test.qid)
     assert unlabeled.ranks == pytest.approx(found.ranks, abs=1e-9)

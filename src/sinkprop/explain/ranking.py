@@ -136,7 +136,7 @@ def explain_ranking(
     with one_blas_thread():  # the same bits on every number of threads
         found = _explained(parts, groups, model, gain, gains, labels is not None, top, tol)
     _warn_of_errors(found.rank_error, found.metric_error, tol, groups)
-    return replace(found, feature_names=names)
+    return replace(found, feature_names=names, metric_name=str(metric))
 
 
 def _explained(
@@ -149,7 +149,7 @@ def _explained(
     top: int | None,
     tol: float,
 ) -> RankingExplanation:
-    """The explanation, without names of the features.
+    """The explanation, without the names of the features and of the metric.
 
     parts  (N, D) contributions to the scores.
     gains  (N, L) labels if `labeled`, else (N, 1) expected gains; None without a metric.
@@ -184,7 +184,7 @@ def _explained(
         metric=values[0] if known else None,
         expected_metric=values[1] if known else None,
         random_metric=values[2] if known else None,
-        metric_name=str(gain),
+        metric_name="",
         rank_error=rank_error,
         metric_error=metric_error,
         groups=groups,
