@@ -57,11 +57,7 @@ from sinkprop.cli.output import (
     is_stdout,
     write_output,
 )
-from sinkprop.cli.reading import (
-    Reading,
-    over_blocks,
-    with_features_of,
-)
+from sinkprop.cli.reading import Reading, file_name, over_blocks, with_features_of
 from sinkprop.metrics.conventions import CHOICES
 from sinkprop.metrics.measures import parse_metrics
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -71,7 +71,8 @@ class RankModel:
     @classmethod
     def of_relaxation(cls, relaxation: SmoothedIndicator, n_iter: Iterations, epsilon: float) -> RankModel:
         """Return the probabilities of a smoothed indicator."""
-        return cls(1.0, ("exponential", 0.0), ((1.0, relaxation),), 0.0, n_iter, epsilon)
+        unit = replace(relaxation, sigma=1.0)
+        return cls(relaxation.sigma, ("exponential", 0.0), ((1.0, unit),), 0.0, n_iter, epsilon)
 
     def smoothing(self, part: SmoothedIndicator) -> Smoothing:
         """Settings of a component for `rank_rates`."""

@@ -37,6 +37,7 @@ function explorer(d) {
     ),
     view.more,
     view.summary,
+    explanationTables(d, view),
     probable && documentFigure(d, view),
     probable && matrixFigures(d, view),
   );
