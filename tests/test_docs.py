@@ -40,6 +40,7 @@ NOT_RUN = {
 ELSEWHERE = {
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
+    "docs/lightning.md": "torch/test_lightning.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
     "docs/tracking.md": "mlflow/test_tracking.py",
