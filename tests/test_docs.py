@@ -41,6 +41,7 @@ ELSEWHERE = {
     "docs/browser.md": "export/test_javascript.py",
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
+    "docs/lightning.md": "torch/test_lightning.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
     "docs/tracking.md": "mlflow/test_tracking.py",
