@@ -1,8 +1,8 @@
 """The wheels and the source distribution of a release, as `tools/build_wheels.py` makes them.
 
-SINKPROP_WHEELS names their folder. Without it the tests are skipped with a reason, as are those that need qemu where it is
-absent; where SINKPROP_REQUIRE_WHEELS=1 both are errors. The wheel of this Python is installed in a bare
-environment: nothing on the path but the environment's programs, so no compiler.
+SINKPROP_WHEELS names their folder. Without it the tests are skipped with a reason, as are those that need
+qemu where it is absent; where SINKPROP_REQUIRE_WHEELS=1 both are errors. The wheel of this Python is
+installed in a bare environment: nothing on the path but the environment's programs, so no compiler.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ X = random.normal(size=(160, 4))
 qid = np.repeat(np.arange(16), 10)
 y = np.clip(np.round(X @ [1.0, 0.5, 0.0, 0.0] + random.normal(size=160)), 0, 3)
 ranker = sinkprop.SinkPropRanker().fit(X, y, qid=qid)
-print(json.dumps({"sets": _native.instruction_sets(), "values": values, "scores": ranker.predict(X).tolist()}))
+scores = ranker.predict(X).tolist()
+print(json.dumps({"sets": _native.instruction_sets(), "values": values, "scores": scores}))
 """
 
 # The module alone, without NumPy, which itself needs a later processor

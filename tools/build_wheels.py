@@ -20,6 +20,7 @@ import argparse
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -88,7 +89,7 @@ def compiled(source: Path, bin: Path, zig: str, machine: str, variables: dict[st
 
 def audited(wheel: Path, bin: Path, machine: str, variables: dict[str, str], out: Path) -> Path:
     """The wheel under the name that auditwheel finds right for what the module asks of the system."""
-    # It names no tag of another machine on its command line, but finds it by itself. There is nothing to patch.
+    # "auto", because its command line takes no tag of another machine; "none", because no library is copied.
     run(bin / "auditwheel", "repair", "--plat", "auto", "--patcher", "none", "-w", out, wheel, env=variables)
     (named,) = out.glob("*.whl")
     if f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}" not in named.name:
@@ -120,7 +121,7 @@ def main() -> None:
         with tarfile.open(archive) as files:
             files.extractall(work / "source", filter="data")
         (source,) = (work / "source").iterdir()
-        made.append(archive.replace(output / archive.name))
+        made.append(Path(shutil.move(archive, output / archive.name)))
 
         zig = run(first / "python", "-c", "import ziglang; print(ziglang.__path__[0] + '/zig')").strip()
         for number, python in enumerate(options.python):
@@ -129,7 +130,7 @@ def main() -> None:
                 folder = work / f"{number}-{machine}"
                 wheel = compiled(source, bin, zig, machine, variables, folder)
                 wheel = audited(wheel, first, machine, variables, folder / "audited")
-                made.append(wheel.replace(output / wheel.name))
+                made.append(Path(shutil.move(wheel, output / wheel.name)))
     for path in made:
         data = path.read_bytes()
         print(f"{path.name}  {len(data) / 1e6:.2f} MB  sha256 {hashlib.sha256(data).hexdigest()}")
