@@ -118,7 +118,7 @@ def test_every_example_of_a_command_parses(tmp_path, monkeypatch):
     """With files of these names there, each example gets past the checks of its options."""
     monkeypatch.chdir(tmp_path)
     names = "train.txt train.txt.gz vali.txt.gz train.parquet rank.train big.txt test.txt scores.txt test.run"
-    names += " log.parquet bias.json test.parquet"
+    names += " log.parquet bias.json test.parquet new.txt reference.json"
     for name in (*names.split(), "m.model", "old.model", "sparse.txt"):
         pathlib.Path(name).touch()
     for name in ("train.queries", "test.queries", "logs.queries"):
