@@ -48,7 +48,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to describe.
+    """The contents of a description, and its sizes.
 
     metrics      Metrics of the rankings.
     convention   Their convention; `max_grade` is set if a metric needs it.
@@ -134,7 +134,7 @@ def described(
 
 
 def _rounded(values: Floats) -> Floats:
-    """Round to significant digits, so that equal quantities are equal whatever the order of their sums."""
+    """Round to significant digits, so that sums in another order give the same values."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         digits = _DIGITS - 1 - np.floor(np.log10(np.abs(values)))
         factor = 10.0 ** np.clip(digits, -300, 300)
