@@ -327,6 +327,44 @@ def test_a_model_that_lies_about_its_features_is_refused():
         trees_of("BoostedRanker", state)
 
 
+def test_sets_of_categories_that_are_too_large_are_refused(monkeypatch):
+    monkeypatch.setattr("sinkprop.serving.forest._LARGEST", 100)
+    with pytest.raises(ValueError, match="the sets of categories of its splits are too large"):
+        lightgbm_pair(lightgbm_text())
+
+
+def damaged(text, rng):
+    """The lines of a model in which one number of a tree is another; the sizes of the trees are right."""
+    lines = text.split("\n")
+    names = ("split_feature", "left_child", "right_child", "cat_boundaries", "cat_threshold", "decision_type")
+    place = rng.choice([i for i, line in enumerate(lines) if line.split("=")[0] in names])
+    name, _, values = lines[place].partition("=")
+    numbers = values.split(" ")
+    numbers[rng.integers(len(numbers))] = str(rng.choice([-1, 0, 1, 2, 3, 9, 10**6, 2**31]))
+    changed = f"{name}={' '.join(numbers)}"
+    head = next(i for i, line in enumerate(lines) if line.startswith("tree_sizes="))
+    sizes = [int(size) for size in lines[head].removeprefix("tree_sizes=").split(" ")]
+    sizes[sum(line.startswith("Tree=") for line in lines[:place]) - 1] += len(changed) - len(lines[place])
+    lines[place], lines[head] = changed, f"tree_sizes={' '.join(map(str, sizes))}"
+    return lines
+
+
+def test_a_damaged_model_is_refused_or_has_the_scores_of_the_library():
+    text, refused, scored = lightgbm_text(2), 0, 0
+    for seed in range(60):
+        lines = damaged(text, np.random.default_rng(seed))
+        try:
+            model = trees_of("BoostedRanker", {"n_features": D, "fitted": {"lightgbm": lines}})
+        except ValueError:
+            refused += 1
+            continue
+        X = near_thresholds(model, 100, seed)
+        found = lightgbm.Booster(model_str="\n".join(lines)).predict(X, raw_score=True, num_threads=1)
+        assert model.scores(X).tobytes() == found.tobytes()
+        scored += 1
+    assert min(refused, scored) > 10
+
+
 def test_nothing_but_numpy_is_imported(tmp_path):
     path = tmp_path / "trees.model"
     RANKERS["BoostedRanker"]().fit(*rows(), qid=np.arange(600) // 20).save(path)
