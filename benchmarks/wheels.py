@@ -54,7 +54,7 @@ def seconds_of(command: Sequence[str | Path], variables: dict[str, str], folder:
 def kernel_times(python: str | Path, folder: Path) -> dict[str, float]:
     """Seconds by size and relaxation."""
     done = subprocess.run(
-        [python, "-c", TIMES],
+        [python, "-I", "-c", TIMES],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
