@@ -1,6 +1,6 @@
 """Explanations of rankings: time, and the error of the sum of the contributions.
 
-    python benchmarks/explain.py        about two minutes
+    python benchmarks/explain.py        half a minute
 
 200 queries of 100 documents with 46 features, as in LETOR's MQ2007. Contributions are normal, labels are
 noisy scores, and the calibration is fitted to other queries. Times are seconds of one thread's processor time

@@ -169,15 +169,17 @@ def test_a_constant_within_a_query_changes_nothing():
     assert based.ranks == pytest.approx(plain.ranks, abs=1e-9)
 
 
+@pytest.mark.parametrize("metric", ["ndcg@10", "map"])
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_order_of_the_rows_does_not_matter(ties):
+def test_the_order_of_the_rows_does_not_matter(ties, metric):
     rng = np.random.default_rng(7)
     C, y, qid = contributions(30, 4), rng.integers(0, 3, 30), rng.integers(0, 3, 30)
     if ties:  # equal sums of different contributions
         C = rng.integers(-2, 3, size=C.shape).astype(float)
     order = rng.permutation(30)
-    plain = explain_ranking(C, qid, y, base=False, calibration=mixture())
-    mixed = explain_ranking(C[order], qid[order], y[order], base=False, calibration=mixture())
+    setting = {"base": False, "calibration": mixture(), "metric": metric}
+    plain = explain_ranking(C, qid, y, **setting)
+    mixed = explain_ranking(C[order], qid[order], y[order], **setting)
     assert mixed.ranks == pytest.approx(plain.ranks[order], abs=1e-9)
     by_query = [mixed.queries.tolist().index(q) for q in plain.queries.tolist()]
     assert mixed.metric[by_query] == pytest.approx(plain.metric, abs=1e-9)

@@ -108,10 +108,10 @@ def explain_ranking(
     --------
     >>> parts = [[1.5, 0.2, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 0.0]]  # two features, and the base value
     >>> found = explain_ranking(parts, labels=[0, 1, 0], feature_names=["title", "body"])
-    >>> found.of_document(0)
-    [('title', -0.4...), ('body', 0.0...)]
-    >>> found.of_query(0)
-    [('body', 0.08...), ('title', -0.0...)]
+    >>> [(name, round(ranks, 2)) for name, ranks in found.of_document(0)]
+    [('title', -0.47), ('body', 0.04)]
+    >>> [(name, round(gain, 2)) for name, gain in found.of_query(0)]
+    [('body', 0.05), ('title', 0.02)]
     """
     parts, bases, names = checked_contributions(contributions, base=base, feature_names=feature_names)
     groups = group_rows(qid, len(parts))
