@@ -63,3 +63,13 @@ def test_a_file_with_times_still_loads(tmp_path):
         stage["seconds"] = 1.5
     write_model(tmp_path / "old", "SinkPropRanker", state)
     assert all(stage.seconds == 1.5 for stage in sinkprop.load_model(tmp_path / "old").fit_result_.stages)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "network, three layers, batch", "network, beta", "softrank"])
+def test_a_loaded_ranker_has_the_parameters_of_the_saved_one_and_gives_the_same_file(name, tmp_path):
+    ranker = fitted(name)
+    ranker.save(tmp_path / "first")
+    loaded = sinkprop.load_model(tmp_path / "first")
+    assert loaded.get_params(deep=False) == ranker.get_params(deep=False)
+    loaded.save(tmp_path / "second")
+    assert (tmp_path / "second").read_bytes() == (tmp_path / "first").read_bytes()

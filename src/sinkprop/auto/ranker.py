@@ -20,6 +20,7 @@ from sinkprop.auto.record import AutoFit, MemberRecord
 from sinkprop.auto.stacking import Stack, paired_error, stacked
 from sinkprop.common.arguments import number
 from sinkprop.common.packages import installed
+from sinkprop.common.plain_data import plain_parameter
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import Scaling
@@ -281,7 +282,9 @@ class AutoRanker(CategoricalInputs, BaseRanker):
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         saved["time_budget"] = float(self.time_budget)
-        saved["methods"] = None if self.methods is None else named_methods(self.methods)
+        if self.methods is not None:
+            named_methods(self.methods)
+            saved["methods"] = plain_parameter(self.methods)
         saved["gain"] = None if self.gain is None else as_gain(self.gain).text
         saved["selection"] = selection_record(self.selection)
         saved["metric"], saved["convention"] = str(self.metric), str(self.convention)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sinkprop.common.plain_data import plain_data
+from sinkprop.common.plain_data import plain_parameter
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats
 from sinkprop.data.feature_scaling import fit_scaling
@@ -134,7 +134,7 @@ class TunedRanker(BaseRanker):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
-            name: plain_data(value, Selection, Gain)
+            name: plain_parameter(value, Selection, Gain)
             for name, value in self.get_params(deep=False).items()
             if name not in OF_THE_RUN
         }
@@ -148,7 +148,7 @@ class TunedRanker(BaseRanker):
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+        given = dict(saved)
         given["selection"] = selection_from(saved["selection"])
         if "gain" in given and given["gain"] is None:
             given["gain"] = "ndcg"  # a user-defined gain cannot be saved; predictions do not need it

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["plain_data"]
+__all__ = ["plain_data", "plain_parameter"]
 
 
 def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
@@ -31,3 +31,13 @@ def plain_data(value: Any, *kept: type, finite: bool = False) -> Any:
     if finite and isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str, *kept)) else str(value)
+
+
+def plain_parameter(value: Any, *kept: type) -> Any:
+    """Convert a parameter to plain data as `plain_data` does, except that a tuple stays a tuple.
+
+    >>> plain_parameter((np.float64(0.5), 1))
+    (0.5, 1)
+    """
+    plain = plain_data(value, *kept)
+    return tuple(plain) if isinstance(value, tuple) else plain

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sinkprop.common.plain_data import plain_data
+from sinkprop.common.plain_data import plain_parameter
 from sinkprop.common.progress import Notify, progress_line
 from sinkprop.data.categories import Categories
 from sinkprop.data.feature_scaling import fit_scaling
@@ -483,7 +483,7 @@ class BoostedRanker(FittedTrees):
 
     def _parameters_to_save(self) -> dict[str, Any]:
         saved = {
-            name: plain_data(value, Gain)
+            name: plain_parameter(value, Gain)
             for name, value in self.get_params(deep=False).items()
             if name not in OF_THE_RUN and not names_a_file(name)
         }

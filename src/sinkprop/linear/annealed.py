@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sinkprop.common.arguments import numbers, one_of, whole
+from sinkprop.common.plain_data import plain_parameter
 from sinkprop.common.progress import progress_line
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.blocks import Source
@@ -281,9 +282,11 @@ class AnnealedRanker(BaseRanker):
         saved = {k: v for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         saved["gain"] = as_gain(self.gain).text
         if "relaxation" in saved:
-            saved["relaxation"] = relaxation_record(self.relaxation_)
+            given = saved["relaxation"]
+            saved["relaxation"] = given if isinstance(given, str) else relaxation_record(given)
         if self.penalty is not None:
-            saved["penalty"] = [float(p) for p in numbers("penalty", self.penalty)]
+            numbers("penalty", self.penalty)
+            saved["penalty"] = plain_parameter(self.penalty)
         if isinstance(self.n_iter, Converged):
             saved["n_iter"] = str(self.n_iter)
         saved["selection"] = selection_record(self.selection)
@@ -298,9 +301,11 @@ class AnnealedRanker(BaseRanker):
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
         given = dict(saved)
         if "relaxation" in given:
-            given["relaxation"] = relaxation_from(given["relaxation"])
+            if isinstance(given["relaxation"], dict):
+                given["relaxation"] = relaxation_from(given["relaxation"])
+            as_relaxation(given["relaxation"])
         if given["penalty"] is not None:
-            given["penalty"] = tuple(given["penalty"])
+            numbers("penalty", given["penalty"])
         if given["annealing"] is not None:
             given["annealing"] = Annealing(**given["annealing"])
         given["selection"] = selection_from(given["selection"])

@@ -97,7 +97,8 @@ class NetworkModel(SavedModel):
 def network_model(state: dict[str, Any], blocks: Mapping[str, Block]) -> NetworkModel:
     """Return the model of a `NeuralRanker` from its state and tensors; raises an error if it is not valid."""
     inputs, parameters, fitted = SavedInputs.of(state), state["parameters"], state["fitted"]
-    settings = parameters["network"]
+    # earlier files have the settings among the parameters only
+    settings = fitted.get("network", parameters["network"])
     if not isinstance(settings, dict):
         raise ValueError(
             f"it holds the weights of a custom network, {settings}, but not its code, which only "

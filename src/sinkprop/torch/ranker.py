@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from sinkprop.common.forks import guard_forked_process
-from sinkprop.common.plain_data import plain_data
+from sinkprop.common.plain_data import plain_data, plain_parameter
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_query_weight
 from sinkprop.data.feature_scaling import transformed
@@ -454,27 +454,32 @@ class NeuralRanker(BaseRanker):
         return cls._from_record(path, state, network=network)
 
     def _parameters_to_save(self) -> dict[str, Any]:
-        saved = {k: plain_data(v) for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
+        saved = {k: plain_parameter(v) for k, v in self.get_params(deep=False).items() if k not in OF_THE_RUN}
         network = as_network(self.network)
         module = self.module_.networks[0] if self.n_networks > 1 else self.module_
         saved["network"] = type(module).__name__
         if isinstance(network, OWN):
-            saved["network"] = plain_data(network_record(network))
-        saved["optimizer"] = optimizer_record(as_optimizer(self.optimizer))
+            saved["network"] = None if self.network is None else plain_data(network_record(network))
+        if self.optimizer is not None:
+            saved["optimizer"] = optimizer_record(as_optimizer(self.optimizer))
         saved["loss"] = name_of(self.loss)
         saved["gain"] = as_gain(self.gain).text
-        saved["relaxation"] = relaxation_record(as_relaxation(self.relaxation))
+        if not isinstance(self.relaxation, str):
+            saved["relaxation"] = relaxation_record(self.relaxation)
         if not isinstance(saved["random_state"], int):
             saved["random_state"] = None
         return saved
 
     @classmethod
     def _parameters_from_saved(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+        given = dict(saved)
         if isinstance(saved["network"], dict):
             given["network"] = network_from_record(saved["network"])
-        given["optimizer"] = optimizer_from(saved["optimizer"])
-        given["relaxation"] = relaxation_from(saved["relaxation"])
+        if saved["optimizer"] is not None:
+            given["optimizer"] = optimizer_from(saved["optimizer"])
+        if isinstance(saved["relaxation"], dict):
+            given["relaxation"] = relaxation_from(saved["relaxation"])
+        as_relaxation(given["relaxation"])
         # The functions of a custom gain are not saved. Predictions do not need them, so any gain will do.
         if given["gain"] is None:
             given["gain"] = "ndcg"
@@ -482,9 +487,12 @@ class NeuralRanker(BaseRanker):
 
     def _fitted_state(self) -> dict[str, Any]:
         r = self.fit_result_
+        network = as_network(self.network)
+        own = {"network": plain_data(network_record(network))} if isinstance(network, OWN) else {}
         members = {"members": [_fit_record(member) for member in r.members], "value": r.value}
         return {
             "relaxation": None if self.relaxation_ is None else relaxation_record(self.relaxation_),
+            **own,
             **_fit_record(r),
             **(members if r.members else {}),
         }
@@ -496,7 +504,9 @@ class NeuralRanker(BaseRanker):
         n_outputs = 1 if relaxation is None else relaxation.width
         rows = np.zeros((1, self.n_features_in_))
         guard_forked_process()
-        network, prepared = as_network(self.network), self._preparation
+        # the settings with which the network was fitted, also if other settings become the default
+        saved, prepared = state.get("network"), self._preparation
+        network = as_network(self.network) if saved is None else network_from_record(saved)
         modules = [build_module(network, rows, prepared, n_outputs, 0) for _ in range(len(members) or 1)]
         module = modules[0]
         if members:
