@@ -30,12 +30,16 @@ CHANGES = (
 
 
 def sets(folders: list[str]) -> dict[str, Queries]:
-    """The bundled and the simulated queries, and those of the folders."""
+    """The queries of the folders; without folders, the bundled and simulated ones."""
     fold = datasets.load_pydocs(1)
-    whole = {
-        "pydocs": joined([fold.train, fold.vali, fold.test]),
-        "simulated": datasets.make_ranking(400, random_state=0),
-    }
+    whole = (
+        {}
+        if folders
+        else {
+            "pydocs": joined([fold.train, fold.vali, fold.test]),
+            "simulated": datasets.make_ranking(400, random_state=0),
+        }
+    )
     for text in folders:
         name, _, folder = text.partition("=")
         files = sorted(p for p in Path(folder).iterdir() if ".txt" in p.name)

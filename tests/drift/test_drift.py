@@ -12,7 +12,7 @@ from scipy import stats
 from sinkprop import Queries, datasets, evaluate
 from sinkprop.baselines import RegressionRanker
 from sinkprop.drift import Reference, compare, reference
-from sinkprop.drift.comparison import _rank_sum, _welch
+from sinkprop.drift.comparison import _rank_sum, _t_test
 from sinkprop.drift.reference import Summary
 from sinkprop.model_files import ModelFileError, read_model, write_model
 from sinkprop.store import save_queries
@@ -113,8 +113,8 @@ def test_p_values_and_intervals_are_those_of_scipy(seed, halves, then):
     a, b = rng.normal(size=30), rng.normal(0.4, 2, size=40)
     one = Summary.of(a)
     two = Summary.of(b, one.edges)
-    welch = stats.ttest_ind(b, a, equal_var=False)
-    assert _welch(one, two) == pytest.approx(welch.pvalue)
+    t_tests = [stats.ttest_ind(b, a, equal_var=equal).pvalue for equal in (False, True)]
+    assert _t_test(one, two) == pytest.approx(max(t_tests))
     bins = [np.searchsorted(one.edges, x) + np.searchsorted(one.edges, x, "right") for x in (a, b)]
     expected = stats.mannwhitneyu(bins[1], bins[0], method="asymptotic")
     assert _rank_sum(one, two) == pytest.approx(expected.pvalue)
@@ -127,10 +127,23 @@ def test_p_values_and_intervals_are_those_of_scipy(seed, halves, then):
 
 def test_nothing_to_test_is_no_test():
     same, empty = Summary.of(np.ones(20)), Summary.of(np.full(20, np.nan))
-    for p in (_welch, _rank_sum):
+    for p in (_t_test, _rank_sum):
         assert math.isnan(p(same, Summary.of(np.ones(5), same.edges)))
         assert math.isnan(p(empty, Summary.of(np.ones(5), empty.edges)))
         assert p(same, Summary.of(np.zeros(20), same.edges)) < 1e-6
+
+
+def test_a_few_equal_values_are_not_trusted():
+    one = Summary.of((np.arange(270) % 10 > 0) * 1.0)
+    assert _t_test(one, Summary.of(np.ones(30), one.edges)) > 0.05
+
+
+def test_a_rare_value_is_tested_exactly():
+    then, now = np.zeros(270), np.zeros(30)
+    now[:2] = [0.5, 0.1]
+    one = Summary.of(then)
+    exact = stats.hypergeom(300, 2, 30).pmf(2)  # both of the two values are among the 30 new ones
+    assert _rank_sum(one, Summary.of(now, one.edges)) == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("name", ["simulated", "pydocs"])

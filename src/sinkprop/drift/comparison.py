@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Change", "Drift", "compare"]
 
+_FEW = 20  # expected number, in the smaller set, of values that differ from the most frequent one
+
 
 @dataclass(frozen=True)
 class Change:
@@ -37,8 +39,8 @@ class Change:
     low, high : float
         Interval of 95 % for the difference ``now - then``, by Welch's method. It is for this quantity alone.
     p_value : float
-        Two-sided p-value of Welch's t-test of the means, or of the rank-sum test for scores and features,
-        whose distributions may be skewed; NaN if there is nothing to test.
+        Two-sided p-value of the t-test of the means, or of the rank-sum test for scores and features, whose
+        distributions may be skewed; NaN if there is nothing to test.
     adjusted : float
         The p-value corrected for the number of tests in the comparison.
     beyond_chance : bool
@@ -146,8 +148,8 @@ def compare(
     """Compare a model on new queries with its reference.
 
     The tests take a query as the unit, since its documents depend on one another. Metrics, labels and
-    calibration are tested by Welch's t-test of their means over queries, and scores and features by the
-    rank-sum test of their values per query. Within each of these groups, p-values are corrected by Holm's
+    calibration are tested by the t-test of their means over queries, and scores and features by the rank-sum
+    test of their values per query. Within each of these groups, p-values are corrected by Holm's
     method, and then multiplied by the number of groups. So if nothing has changed, the probability that any
     quantity is marked is at most `level`.
 
@@ -235,7 +237,7 @@ def _other_features(names: tuple[str, ...], known: tuple[str, ...]) -> str:
 def _changes(then: Mapping[Key, Summary], now: Mapping[Key, Any], level: float) -> tuple[Change, ...]:
     keys = [key for key in then if key in now]
     pairs = {key: (then[key], Summary.of(now[key], then[key].edges)) for key in keys}
-    p = {key: (_welch if key[0] == QUALITY else _rank_sum)(*pair) for key, pair in pairs.items()}
+    p = {key: (_t_test if key[0] == QUALITY else _rank_sum)(*pair) for key, pair in pairs.items()}
     tested = [group for group in GROUPS if any(key[0] == group and not math.isnan(p[key]) for key in keys)]
     adjusted: dict[Key, float] = {}
     for group in GROUPS:
@@ -266,22 +268,34 @@ def _interval(a: Summary, b: Summary) -> tuple[float, float]:
     return b.mean - a.mean - half, b.mean - a.mean + half
 
 
-def _welch(a: Summary, b: Summary) -> float:
-    """Two-sided p-value of Welch's t-test; NaN if all values are equal, or too few are known."""
+def _t_test(a: Summary, b: Summary) -> float:
+    """Two-sided p-value of the t-test; NaN if all values are equal, or too few are known.
+
+    The larger one of Welch's, which allows for different variances, and of Student's, which does not trust
+    the variance of a few values that happen to be alike.
+    """
     from scipy.special import stdtr
 
     error, freedom = _error(a, b)
-    if math.isnan(error) or (error == 0 and a.mean == b.mean):
+    away = abs(b.mean - a.mean)
+    if math.isnan(error) or (error == 0 and away == 0):
         return math.nan
-    return 0.0 if error == 0 else float(2 * stdtr(freedom, -abs(b.mean - a.mean) / error))
+    if error == 0:
+        return 0.0
+    pooled = ((a.n - 1) * a.sd**2 + (b.n - 1) * b.sd**2) / (a.n + b.n - 2)
+    student = math.sqrt(pooled * (1 / a.n + 1 / b.n))
+    return float(2 * max(stdtr(freedom, -away / error), stdtr(a.n + b.n - 2, -away / student)))
 
 
 def _rank_sum(a: Summary, b: Summary) -> float:
     """Two-sided p-value of the rank-sum test; values between the same quantiles of the reference are ties.
 
+    If almost all queries share one value, it is that of Fisher's exact test of the share of this value.
+
     NaN if all values are ties, or too few are known.
     """
     from scipy.special import ndtr
+    from scipy.stats import fisher_exact
 
     n, m = a.n, b.n
     both = a.counts + b.counts
@@ -289,6 +303,13 @@ def _rank_sum(a: Summary, b: Summary) -> float:
     ties = float((both.astype(np.float64) ** 3 - both).sum())
     if min(n, m) < 2 or both.max() == total:
         return math.nan
+    largest = int(both.argmax())
+    rest = total - int(both[largest])
+    if rest < total / 2 and rest * min(n, m) / total < _FEW:
+        # Few values differ from the one that most queries share. The normal approximation is then too sure,
+        # so the shares of that value are compared exactly.
+        shared = [[int(own.counts[largest]), own.n - int(own.counts[largest])] for own in (a, b)]
+        return float(fisher_exact(shared)[1])
     ranks = np.cumsum(both) - (both - 1) / 2
     away = float(b.counts @ ranks) - m * (total + 1) / 2
     variance = n * m / 12 * (total + 1 - ties / (total * (total - 1)))

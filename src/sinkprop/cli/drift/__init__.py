@@ -191,7 +191,7 @@ def print_drift(found: Drift, name: str, against: Path, wrote: list[Path | None]
     title = f"{then.convention.title()}. " if found.labeled else ""
     say(
         out,
-        f"{title}Tests over queries: Welch's t-test for metrics, labels and calibration, the rank-sum test "
+        f"{title}Tests over queries: the t-test for metrics, labels and calibration, the rank-sum test "
         "for scores and features; p is corrected for the number of tests by Holm's method. An interval is "
         "for one difference alone.",
         "dim",
