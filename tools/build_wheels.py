@@ -67,8 +67,9 @@ def compiled(source: Path, bin: Path, zig: str, machine: str, variables: dict[st
     variables = {
         **variables,
         "CXX": f"{zig} c++ -target {target}",
-        # Python.h asks for an older POSIX than zig's headers offer by themselves.
-        "CXXFLAGS": "-Wno-macro-redefined",
+        # Python.h asks for an older POSIX than zig's headers offer by themselves; nanobind uses stderr, which
+        # neither Python.h of the stable ABI nor libc++ declares for it.
+        "CXXFLAGS": "-Wno-macro-redefined -include stdio.h",
         # The build backend takes the names of the module and of the wheel from these.
         "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
         "SETUPTOOLS_EXT_SUFFIX": f".{version}-{machine}-linux-gnu.so",
