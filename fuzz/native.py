@@ -30,6 +30,7 @@ TARGETS = {
     "row_sums": 10**6,
     "pairs": 10**6,
     "batch": 10**6,
+    "trees": 10**6,
 }
 
 

@@ -41,10 +41,12 @@ ELSEWHERE = {
     "docs/browser.md": "export/test_javascript.py",
     "docs/data.md": "data/test_letor.py",
     "docs/jax.md": "jax/test_page.py",
+    "docs/lightning.md": "torch/test_lightning.py",
     "docs/migration.md": "torch/test_migration.py",
     "docs/rerank.md": "rerank/test_pages.py",
     "docs/tracking.md": "mlflow/test_tracking.py",
     "docs/tuning.md": "estimator/test_optuna.py",
+    "docs/serving.md": "serving/test_page.py",
     "docs/tutorials/reranker.md": "rerank/test_pages.py",
     "docs/model-files.md": "test_model_files.py",
 }

@@ -69,6 +69,7 @@ def test_dir_lists_public_names_only() -> None:
         "clicks",
         "cluster",
         "experiment",
+        "explain",
         "export",
         "gbdt",
         "metrics",

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from browser import chromium, opened, serious_findings, served
-from javascript import FOLDER, node, packages
+from javascript import packages, web_runtime
 from places import ROOT
 
 EXAMPLE = ROOT / "examples" / "search_page"
@@ -23,6 +23,19 @@ AWKWARD = [
     "a" * 3000,
     "<b>&quot;",
 ]
+
+
+SEARCH = """async ({ texts, queries }) => {
+    const { Collection, tokens } = await import("./search.mjs");
+    const index = await (await fetch("index.json")).json();
+    const collection = new Collection(index);
+    const found = queries.map((text) => {
+        const words = collection.words(text), candidates = collection.candidates(words);
+        const features = Array.from(collection.features(candidates, words));
+        return { words: words.map((t) => index.vocabulary[t]), candidates, features };
+    });
+    return { tokens: texts.map((text) => tokens(text, collection.stopWords)), queries: found };
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +79,13 @@ def expected(example, built, text):
     )
 
 
-@pytest.mark.slow
-def test_words_candidates_and_features_are_those_of_python(example, built):
+def assert_search(example, built, page):
+    """Words, candidates and features are those of Python, for all names, summaries and test queries."""
     names = [document.docid for document in built.documents.documents]
     texts = [*names, *(document.line for document in built.documents.documents), *AWKWARD]
     test = built.parts[4]
     queries = [*(query.text for query, _ in test.queries), *QUERIES, *AWKWARD]
-    given = json.dumps({"texts": texts, "queries": queries})
-    printed = node(
-        FOLDER / "run_search.mjs", EXAMPLE / "search.mjs", built.folder / "index.json", given=given
-    )
-    found = json.loads(printed)
+    found = page.evaluate(SEARCH, {"texts": texts, "queries": queries})
     assert found["tokens"] == [example.TOOL.tokens(text) for text in texts]
     n_documents = []
     for q, (text, own) in enumerate(zip(queries, found["queries"], strict=True)):
@@ -142,7 +151,7 @@ def assert_shown(built, page, result):
 
 
 @pytest.mark.slow
-def test_the_page_ranks_as_python_does(browser, example, built):
+def test_the_page_finds_and_ranks_what_python_does(browser, example, built):
     test = built.parts[4]
     texts = [query.text for query, _ in test.queries]
     quality = json.loads((built.folder / "index.json").read_text(encoding="utf-8"))["quality"]
@@ -150,6 +159,7 @@ def test_the_page_ranks_as_python_does(browser, example, built):
         # `opened` fails if the page asks for anything from elsewhere; WebAssembly takes seconds to compile
         options = {"within": f"{address}/", "seconds": 60}
         with opened(browser, f"{address}/index.html", **options) as page:
+            assert_search(example, built, page)
             for text in [*QUERIES, *texts[:3]]:
                 result = search(page, text)
                 assert_result(example, built, result)
@@ -193,13 +203,11 @@ def test_the_page_ranks_as_python_does(browser, example, built):
                 assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
-def test_a_missing_model_is_explained_on_the_page(browser, built, tmp_path):
-    for path in built.folder.rglob("*"):
-        if path.is_file() and path.name != "model.onnx":
-            copy = tmp_path / path.relative_to(built.folder)
-            copy.parent.mkdir(exist_ok=True)
-            copy.symlink_to(path)
+def test_a_missing_model_is_explained_on_the_page(browser, tmp_path):
+    web_runtime(tmp_path / "ort")
+    for name in ("index.html", "style.css", "page.mjs", "search.mjs"):
+        (tmp_path / name).write_bytes((EXAMPLE / name).read_bytes())
+    (tmp_path / "index.json").write_text("{}")
     with served(tmp_path) as address:
         page = browser.new_page()
         page.goto(f"{address}/index.html")

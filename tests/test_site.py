@@ -32,6 +32,7 @@ SEARCHES = {
     "confidence": {"tutorials/uncertainty", "compare", "report"},
     "hyperparameters": {"selection", "training", "boosting", "tutorials/grid-search"},
     "baseline": {"baselines"},
+    "JavaScript": {"browser"},
     "learning rate": {"boosting", "neural"},
 }
 

@@ -12,7 +12,7 @@ const $ = (id) => document.getElementById(id);
 const inOrder = (values) => [...values.keys()].sort((a, b) => values[b] - values[a] || a - b);
 
 const loading = load();
-let latest = null; // the result that is shown
+let latest = null; // the search that was begun last
 let shown = PAGE;
 
 async function load() {

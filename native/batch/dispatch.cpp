@@ -4,17 +4,39 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#if SINKPROP_X86
+#include <cpuid.h>
+#endif
+
 namespace sinkprop {
 namespace {
+
+#if SINKPROP_X86
+// The instruction sets that the processor has and whose registers the operating system saves. It asks the processor
+// itself because __builtin_cpu_supports needs a table of the compiler's runtime library, which zig's does not have.
+struct Processor {
+    bool avx2 = false, avx512 = false;
+
+    Processor() {
+        unsigned eax, ebx, ecx, edx;
+        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return;
+        const bool fma = ecx >> 12 & 1, xgetbv = ecx >> 27 & 1;
+        if (!fma || !xgetbv || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return;
+        unsigned saved, upper;
+        __asm__("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
+        const bool ymm = (saved & 0x06) == 0x06, zmm = (saved & 0xe6) == 0xe6;
+        avx2 = ymm && (ebx >> 5 & 1);
+        avx512 = zmm && (ebx >> 16 & 1) && (ebx >> 17 & 1) && (ebx >> 31 & 1);  // F, DQ and VL
+    }
+};
+#endif
 
 const Kernels* find(const std::string& name) {
     if (name == "baseline") return &baseline::kernels;
 #if SINKPROP_X86
-    __builtin_cpu_init();
-    if (name == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2::kernels;
-    if (name == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma"))
-        return &avx512::kernels;
+    static const Processor processor;
+    if (name == "avx2" && processor.avx2) return &avx2::kernels;
+    if (name == "avx512" && processor.avx512) return &avx512::kernels;
 #endif
     return nullptr;
 }

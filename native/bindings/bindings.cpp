@@ -21,6 +21,7 @@
 
 void bind_checksum(nb::module_&);    // defined in checksum.cpp
 void bind_letor(nb::module_&);       // defined in letor.cpp
+void bind_assignment(nb::module_&);  // defined in assignment.cpp
 void bind_row_sums(nb::module_&);    // defined in row_sums.cpp
 void bind_permanents(nb::module_&);  // defined in permanents.cpp
 void bind_sampling(nb::module_&);    // defined in sampling.cpp
@@ -415,6 +416,7 @@ NB_MODULE(_native, m) {
     bind_labels_and_queries(m);
     bind_objectives(m);
     bind_baseline_losses(m);
+    bind_assignment(m);
     bind_row_sums(m);
     bind_letor(m);
     bind_checksum(m);

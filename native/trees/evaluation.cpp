@@ -15,6 +15,7 @@ constexpr int width = 32;
 constexpr int width = 16;
 #endif
 typedef std::int8_t Bytes __attribute__((vector_size(width)));
+typedef std::uint8_t Unsigned __attribute__((vector_size(width)));
 
 SINKPROP_INLINE Bytes all(std::int8_t x) {
     return x - Bytes{};
@@ -24,6 +25,9 @@ SINKPROP_INLINE Bytes above(Bytes a, Bytes b) {
 }
 SINKPROP_INLINE Bytes not_zero(Bytes a) {
     return Bytes(a != Bytes{});
+}
+SINKPROP_INLINE Bytes minus(Bytes a) {
+    return Bytes(Unsigned{} - Unsigned(a));
 }
 #else
 constexpr int width = 16;
@@ -45,9 +49,6 @@ struct Bytes {
     friend SINKPROP_INLINE Bytes operator~(const Bytes& a) {
         return each([&](int i) { return ~a.v[i]; });
     }
-    friend SINKPROP_INLINE Bytes operator-(const Bytes& a) {
-        return each([&](int i) { return -a.v[i]; });
-    }
 };
 
 SINKPROP_INLINE Bytes all(std::int8_t x) {
@@ -58,6 +59,9 @@ SINKPROP_INLINE Bytes above(const Bytes& a, const Bytes& b) {
 }
 SINKPROP_INLINE Bytes not_zero(const Bytes& a) {
     return Bytes::each([&](int i) { return a.v[i] != 0 ? -1 : 0; });
+}
+SINKPROP_INLINE Bytes minus(const Bytes& a) {
+    return Bytes::each([&](int i) { return -a.v[i]; });
 }
 #endif
 
@@ -112,7 +116,7 @@ SINKPROP_INLINE void set_bits(const ForestView& forest, std::size_t plane, const
 
 // The number of the lowest bit of each byte, which is not 0
 SINKPROP_INLINE Bytes lowest_bit(Bytes bits) {
-    const Bytes lowest = bits & -bits;
+    const Bytes lowest = bits & minus(bits);
     return (not_zero(lowest & all(std::int8_t(0xaa))) & all(1)) | (not_zero(lowest & all(std::int8_t(0xcc))) & all(2)) |
            (not_zero(lowest & all(std::int8_t(0xf0))) & all(4));
 }

@@ -35,6 +35,7 @@ Forest::Forest(const ForestData& data)
     cut_ends_ = checked_ends(data.cut_ends, V, data.n_cuts, "cut_ends must divide the cuts");
     cuts_.assign(data.cuts, data.cuts + data.n_cuts);
     require(data.n_cuts < UINT32_MAX && data.n_columns < UINT32_MAX, "there are too many cuts or columns");
+    require(data.n_columns <= data.n_tables / 2, "tables must have one entry per cut of each column, and two more");
     column_ends_ = checked_ends(data.column_ends, V, data.n_columns, "column_ends must divide the columns");
     std::size_t size = 0;
     for (std::size_t v = 0; v < V; ++v)

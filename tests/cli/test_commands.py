@@ -118,7 +118,7 @@ def test_every_example_of_a_command_parses(tmp_path, monkeypatch):
     """With files of these names there, each example gets past the checks of its options."""
     monkeypatch.chdir(tmp_path)
     names = "train.txt train.txt.gz vali.txt.gz train.parquet rank.train big.txt test.txt scores.txt test.run"
-    names += " log.parquet bias.json"
+    names += " log.parquet bias.json test.parquet new.txt reference.json"
     for name in (*names.split(), "m.model", "old.model", "sparse.txt"):
         pathlib.Path(name).touch()
     for name in ("train.queries", "test.queries", "logs.queries"):
@@ -340,6 +340,29 @@ def test_scores_read_back_to_the_same_bits(files, run):
         assert [float(x) for x in done.out.split("\n")[:-1]] == ranker.predict(X).tolist()
         done = run("predict", files / f"{name}.model", files / "test.txt", "--format", "ranks")
         assert [int(x) for x in done.out.split("\n")[:-1]] == ranker.rank(X, qid=qid).tolist()
+
+
+def test_contributions_sum_to_the_scores(files, run):
+    for name in ("m", "two"):
+        done = run("predict", files / f"{name}.model", files / "test.txt", "--format", "contributions")
+        assert (done.status, done.error) == (0, "")
+        parts = np.array([[float(x) for x in line.split("\t")] for line in done.out.splitlines()])
+        ranker, (X, *_) = sinkprop.load_model(files / f"{name}.model"), problem(seed=2)
+        np.testing.assert_array_equal(parts, ranker.predict(X, pred_contrib=True))
+        np.testing.assert_allclose(parts.sum(axis=1), ranker.predict(X), atol=1e-10)
+
+
+def test_contributions_of_a_model_that_has_none_are_refused(files, tmp_path, run):
+    X, y, qid, _ = problem()
+    ranker = sinkprop.baselines.BoltzRankRanker(n_hidden=2, potential="pair", max_iter=1, verbose=False)
+    ranker.fit(X, y, qid=qid).save(tmp_path / "pair.model")
+    out = tmp_path / "out.txt"
+    done = run(
+        "predict", tmp_path / "pair.model", files / "test.txt", "--format", "contributions", "--out", out
+    )
+    assert (done.status, done.out) == (2, "")
+    assert "pair.model is a BoltzRankRanker, which has no contributions of features" in done.error
+    assert not out.exists()
 
 
 def test_predict_from_stdin_to_a_file(files, tmp_path, run):

@@ -84,10 +84,8 @@ def problem(n_queries=12, n=8):
     return X, np.digitize(X[:, 0] + rng.normal(size=len(X)), [0.3, 1.2]), np.repeat(np.arange(n_queries), n)
 
 
-@pytest.mark.parametrize(
-    ("given", "text"), [("converged", "converged"), (Converged(1e-7), "converged(tol=1e-07)")]
-)
-def test_a_boosted_ranker_is_trained_saved_and_loaded(tmp_path, given, text):
+@pytest.mark.parametrize("given", ["converged", Converged(1e-7)])
+def test_a_boosted_ranker_is_trained_saved_and_loaded(tmp_path, given):
     pytest.importorskip("lightgbm", reason="BoostedRanker needs LightGBM")
     X, y, qid = problem()
     ranker = BoostedRanker(n_estimators=5, n_iter=given, n_boosters=1, validation_fraction=0, verbose=False)
@@ -96,7 +94,7 @@ def test_a_boosted_ranker_is_trained_saved_and_loaded(tmp_path, given, text):
     assert (incomplete.fit(X, y, qid=qid).predict(X) != ranker.predict(X)).any()
     ranker.save(tmp_path / "model")
     loaded = sinkprop.load_model(tmp_path / "model")
-    assert loaded.get_params()["n_iter"] == text
+    assert loaded.get_params()["n_iter"] == given
     assert_array_equal(loaded.predict(X), ranker.predict(X))
 
 

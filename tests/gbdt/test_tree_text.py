@@ -90,7 +90,7 @@ def changed(text, name, change):
         ("categories", "cat_boundaries", lambda v: " ".join([*v[:-1], "99"]), "cat_threshold has"),
         ("categories", "cat_threshold", lambda v: " ".join(["4294967296", *v[1:]]), "32 categories"),
         ("categories", "decision_type", lambda v: " ".join(["15", *v[1:]]), "decision_type has"),
-        ("categories", "threshold", lambda v: " ".join(["nan", *v[1:]]), "a threshold is not finite"),
+        ("categories", "threshold", lambda v: " ".join(["nan", *v[1:]]), "a threshold is not a number"),
         ("categories", "threshold", lambda v: " ".join(["1_0", *v[1:]]), "threshold has an entry"),
         ("categories", "leaf_value", lambda v: " ".join(["inf", *v[1:]]), "no finite values"),
         ("categories", "leaf_value", lambda v: " ".join([*v, "1"]), "leaf_value has 7 entries, not 6"),

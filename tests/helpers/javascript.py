@@ -38,10 +38,10 @@ def _absent(reason: str) -> None:
     pytest.skip(reason)
 
 
-def node(*arguments: object, cwd: Path | None = None, given: str | None = None) -> str:
+def node(*arguments: object, cwd: Path | None = None) -> str:
     """What a program writes to the standard output."""
     command = ["node", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, input=given, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

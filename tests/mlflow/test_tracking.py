@@ -37,7 +37,9 @@ def store(tmp_path_factory):
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
-    mlflow.create_experiment("tests", artifact_location=(folder / "artifacts").as_uri())
+    # "pydocs" is that of the page; artifacts would go to the folder in which the database was opened
+    for name in ("tests", "pydocs"):
+        mlflow.create_experiment(name, artifact_location=(folder / "artifacts").as_uri())
     mlflow.set_experiment("tests")
     return mlflow.MlflowClient()
 

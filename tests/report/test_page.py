@@ -416,6 +416,30 @@ def test_the_explorer_says_what_is_calibrated_and_what_is_not(browser, tmp_path,
         assert serious_findings(page) == []
 
 
+def test_given_scores_are_ranked_without_probabilities(browser, tmp_path):
+    from sinkprop.baselines import FeatureRanker
+    from sinkprop.report import models_report
+
+    rng = np.random.default_rng(0)
+    queries = sinkprop.Queries(rng.normal(size=(40, 2)), rng.integers(0, 3, 40), np.repeat([1, 2, 3, 4], 10))
+    given, ranker = queries.X[:, 1], FeatureRanker(1).fit(queries)
+    for name, models in (("both", {"given": given, "one": ranker}), ("alone", {"given": given})):
+        write_report(models_report(models, queries, metrics="ndcg@5,map"), tmp_path / f"{name}.html")
+    with opened(browser, (tmp_path / "both.html").as_uri()) as page:
+        go(page, a="given", b="one", query="0")
+        sides = [page.evaluate(PLACES.format(n)) for n in (1, 2)]
+        assert sides == [np.argsort(-queries.X[:10, j], kind="stable").tolist() for j in (1, 0)]
+        likely = page.locator("#explorer .side:nth-child(1) .likely").all_text_contents()
+        assert set(likely[-10:]) == {"\N{EN DASH}"}
+        assert "given has no rank distribution." in page.locator("#explorer").inner_text()
+    with opened(browser, (tmp_path / "alone.html").as_uri()) as page:
+        assert page.evaluate(PLACES.format(1)) == sides[0]
+        text = page.locator("#explorer").inner_text()
+        assert "Rank distributions" not in text
+        assert "probability of each rank" not in text
+        assert "This report has no rank probabilities." in page.locator("#calibration").inner_text()
+
+
 def test_wins_and_losses_are_sorted_and_open_the_explorer(page, data):
     own = data["datasets"][0]
     x, y = (own["per_query"][name]["ndcg@10"] for name in (example.OURS, example.REFERENCE))

@@ -278,6 +278,13 @@ class AutoRanker(CategoricalInputs, BaseRanker):
                 total += (self.weights_[name] / len(rankers) / scale) * ranker.predict(X, qid=qid)
         return total
 
+    @property
+    def explainable(self) -> bool:
+        """Whether `explain` works: whether it does for all members with a weight."""
+        check_is_fitted(self, "members_")
+        used = [ranker for name, own in self.members_.items() if self.weights_[name] for ranker in own]
+        return all(ranker.explainable for ranker in used)
+
     def _contributions(self, X: NDArray[Any], groups: Groups | None) -> Floats:
         check_is_fitted(self, "members_")
         qid = None if groups is None else groups.codes

@@ -71,6 +71,11 @@ class TreeRanker(CategoricalInputs, TunedRanker):
         """Combinations of hyperparameters, simplest trees first."""
         raise NotImplementedError
 
+    @property
+    def explainable(self) -> bool:
+        """Whether `explain` works, and `predict` with `pred_contrib=True`."""
+        return True
+
     def _checked(self) -> int:
         if self.normalization not in ("none", "query"):
             raise ValueError(

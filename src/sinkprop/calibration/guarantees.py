@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from sinkprop.calibration.binomial import binomial_tail
 from sinkprop.calibration.ideal import ideal_ranks
 from sinkprop.calibration.widths import RankMixture, query_means
 from sinkprop.common.types import Floats, Integers, Mask
@@ -195,11 +196,9 @@ class AnswerScores:
 
     def threshold(self, precision: float, confidence: float) -> float:
         """Least probability at which the precision is significant; infinite if there is none."""
-        from scipy.special import betainc
-
         # the probability of as many right answers or more, if each is right with probability `precision`
-        tail = betainc(np.maximum(self.right, 1), self.answered - self.right + 1, precision)
-        chance = np.where(self.right > 0, tail, 1.0)
+        counts = zip(self.right.tolist(), self.answered.tolist(), strict=True)
+        chance = np.array([binomial_tail(right, answered, precision) for right, answered in counts])
         passed = np.flatnonzero(chance <= (1 - confidence) / len(_FRACTIONS))
         return float(self.thresholds[passed].min()) if len(passed) else math.inf
 

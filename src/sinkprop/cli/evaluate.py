@@ -10,6 +10,14 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from sinkprop.cli.drift import (
+    DRIFTED,
+    check_drift_options,
+    drift_options,
+    drifted,
+    print_drift,
+    write_reference,
+)
 from sinkprop.cli.evaluation.comparison import (
     compared,
     comparison_csv,
@@ -49,11 +57,7 @@ from sinkprop.cli.output import (
     is_stdout,
     write_output,
 )
-from sinkprop.cli.reading import (
-    Reading,
-    over_blocks,
-    with_features_of,
-)
+from sinkprop.cli.reading import Reading, file_name, over_blocks, with_features_of
 from sinkprop.metrics.conventions import CHOICES
 from sinkprop.metrics.measures import parse_metrics
 
@@ -178,6 +182,7 @@ class _EvaluateCommand(OrderedCommand, LogCommand):
     help="Write one row per query and one column per metric as CSV; with --calibration, its table instead. "
     "With -, write only the CSV, to stdout.",
 )
+@drift_options
 @data_options
 @clicks_option("DATA")
 @click.option(
@@ -208,8 +213,13 @@ def evaluate_command(
     plot: Path | None,
     json_file: Path | None,
     csv_file: Path | None,
+    save_reference: Path | None,
+    against: Path | None,
+    unlabeled: bool,
+    other_model: bool,
+    fail_on_drift: bool,
     **options: Any,
-) -> None:
+) -> int | None:
     """Rank the documents in DATA and compute metrics of the ranking.
 
     \b
@@ -224,6 +234,8 @@ def evaluate_command(
     sinkprop evaluate test.txt --model m.model --calibration --plot curves.png
     sinkprop evaluate --clicks log.parquet --model m.model
     sinkprop evaluate --clicks log.parquet --model m.model --baseline old.model
+    sinkprop evaluate test.txt --model m.model --save-reference reference.json
+    sinkprop evaluate new.txt --model m.model --against reference.json
 
     DATA is LETOR or SVMlight text, Parquet, - for stdin, or a stored set made by `sinkprop convert`,
     which is read block by block. Give one or several of --model, --scores, --feature and --run to rank by.
@@ -247,16 +259,31 @@ def evaluate_command(
     beside those of the rankings in the log or of --baseline. DCG is the sum of relevance / log2(rank + 1),
     without position bias; CTR is the number of clicks; and MRR is 1 / rank of the first click. The model
     must not have been trained on this log. See `sinkprop clicks --help`.
+
+    With --against, the metrics, scores, calibration and features of DATA are compared with those in a file
+    of --save-reference, and a difference beyond chance is marked. The tests are over queries and corrected
+    for their number: without any change, a mark appears in at most 5 % of comparisons.
     """  # noqa: D301
+    check_drift_options()
     check_clicks(clicks, _NOT_OF_CLICKS)
     systems = given_systems(options)
     _check_systems(systems, clicks=clicks, calibration=calibration)
+    if len(systems) > 1 and (against is not None or save_reference is not None):
+        option = "--against" if save_reference is None else "--save-reference"
+        raise click.UsageError(f"{option} takes one --model or --scores; got {len(systems)} systems.")
     if plot is not None and not calibration:
         raise click.UsageError("--plot needs --calibration.")
     inputs = input_files(systems)
-    files = {**inputs, "--group": options["group"]}
-    files |= {"--baseline": baseline, "--bias": bias, "--documents": options["documents"]}
-    keep_apart({"--json": json_file, "--csv": csv_file, "--plot": plot}, {"DATA": data, **files})
+    files = {"DATA": data, **inputs, "--group": options["group"]}
+    files |= {
+        "--baseline": baseline,
+        "--bias": bias,
+        "--documents": options["documents"],
+        "--against": against,
+    }
+    files = {name: path for name, path in files.items() if str(path) != "-"}  # stdin is not stdout
+    outputs = {"--json": json_file, "--csv": csv_file, "--plot": plot, "--save-reference": save_reference}
+    keep_apart(outputs, files)
     if str(data) == "-" and "-" in map(str, inputs.values()):
         raise click.UsageError("DATA and the scores cannot both be stdin.")
     reading = Reading.taken_from(options)
@@ -279,7 +306,14 @@ def evaluate_command(
             write_output(json_file, as_json(record))
         if not is_stdout(json_file):
             print_values(record, [json_file])
-        return
+        return None
+    if against is not None:
+        drift = drifted(data, reading, against, systems[0], unlabeled=unlabeled, other_model=other_model)
+        if json_file is not None:
+            write_output(json_file, as_json(drift.record()))
+        if not is_stdout(json_file):
+            print_drift(drift, file_name(data), against, [json_file])
+        return DRIFTED if fail_on_drift and drift.beyond_chance else 0
     if is_stdout(json_file) and is_stdout(csv_file):
         raise click.UsageError("--json and --csv cannot both be stdout.")
     options["empty"] = int(empty) if empty in ("0", "1") else empty
@@ -293,8 +327,10 @@ def evaluate_command(
             write_output(csv_file, comparison_csv(several))
         if not is_stdout(json_file) and not is_stdout(csv_file):
             print_comparison(ranked, systems, several, per_query=per_query, wrote=[json_file, csv_file])
-        return
-    found = evaluated(data, reading, systems[0], calibration=calibration, **options)
+        return None
+    found = evaluated(
+        data, reading, systems[0], calibration=calibration, save_reference=save_reference, **options
+    )
     report = found.calibration
     if plot is not None and report is not None:
         from sinkprop.plot import reliability_diagrams
@@ -305,7 +341,8 @@ def evaluate_command(
     if csv_file is not None:
         write_output(csv_file, evaluation_csv(found.result) if report is None else calibration_csv(report))
     if not is_stdout(json_file) and not is_stdout(csv_file):
-        print_evaluation(found, per_query=per_query, wrote=[plot, json_file, csv_file])
+        print_evaluation(found, per_query=per_query, wrote=[plot, json_file, csv_file, save_reference])
+    return None
 
 
 def _check_systems(systems: Sequence[System], *, clicks: bool, calibration: bool) -> None:
@@ -335,11 +372,13 @@ def evaluated(
     metrics: str = METRICS,
     convention: str | None = None,
     calibration: bool = False,
+    save_reference: Path | None = None,
     **options: Any,
 ) -> Evaluated:
     """Evaluate the ranking of the documents in a file by a system.
 
-    With `calibration`, also check the model's probabilities. `options` are keyword arguments of
+    With `calibration`, also check the model's probabilities. With `save_reference`, write the reference to
+    this file with which `drifted` compares. `options` are keyword arguments of
     `sinkprop.evaluate`.
     """
     ranked = RankedFile.read(data, reading, [system])
@@ -350,6 +389,8 @@ def evaluated(
             "least ten queries that choose the model, or call the method calibrate of the model in Python."
         )
     result = ranked.evaluation(system, metrics, convention or "standard", **options)
+    if save_reference is not None:
+        write_reference(save_reference, ranked, system, result)
     report = None if ranker is None or not calibration else _checked_calibration(ranker, ranked, system)
     return Evaluated(result, ranked.queries, ranked.name, system.words, report)
 

@@ -49,9 +49,10 @@ def _check_word(name: str) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["scores", "trec", "ranks"]),
+    type=click.Choice(["scores", "trec", "ranks", "contributions"]),
     default="scores",
-    help="scores: one score per line; trec: a TREC run; ranks: one rank per line.  [default: scores]",
+    help="scores: one score per line; trec: a TREC run; ranks: one rank per line; contributions: those of "
+    "the features to the score, separated by tabs.  [default: scores]",
 )
 @click.option(
     "--run-name",
@@ -78,6 +79,9 @@ def predict_command(
     text, Parquet, - for stdin, or a stored set made by `sinkprop convert`, which is read and scored
     block by block. Labels in DATA are ignored, and Parquet may omit them.
 
+    The contributions of the features to the score of a document, in the order of the features, and last
+    the base value, sum to the score. Linear models and trees have them.
+
     Scores and ranks are in the order of the rows of DATA. Larger scores rank higher; rank 1 is the top.
     Scores are printed with all the digits needed to read them back exactly.
 
@@ -101,6 +105,11 @@ def predictions(
     ranker = _model_before_data(model, data)
     queries = read_data(data, reading, labeled=False, rankers=[ranker])
     check_missing(ranker, queries)
+    if form == "contributions" and not ranker.explainable:
+        raise click.UsageError(
+            f"--format contributions: {file_name(model)} is a {type(ranker).__name__}, which has no "
+            "contributions of features; linear models and trees have."
+        )
     names = {"model_name": file_name(model), "data_name": file_name(data)}
     said: set[str] = set()
 
@@ -109,6 +118,9 @@ def predictions(
         with notes_on_stderr(said=said):
             if form == "scores":
                 lines = [repr(score) for score in ranker.predict(own).tolist()]
+            elif form == "contributions":
+                parts = ranker.predict(own, pred_contrib=True)
+                lines = ["\t".join(map(repr, row)) for row in parts.tolist()]
             elif form == "ranks":
                 lines = [str(rank) for rank in ranker.rank(own).tolist()]
             else:

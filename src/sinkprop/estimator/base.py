@@ -235,6 +235,11 @@ class BaseRanker(CalibratedRanker):
             )
         return linear_contributions(X, *model, self.scaling_, self.missing_, groups)
 
+    @property
+    def explainable(self) -> bool:
+        """Whether `explain` works, and `predict` with `pred_contrib=True`."""
+        return self._linear_model() is not None
+
     def _linear_model(self) -> tuple[Floats, float] | None:
         """Weights of the scaled columns and intercept of a linear ranker; None for others."""
         check_is_fitted(self)

@@ -174,17 +174,18 @@ class CalibratedRanker(RankerInputs, Probabilities):
             _, setting = self._uncalibrated(self._prepared(rows, groups), groups, sigma)
         labels = X.y if y is None and isinstance(X, Queries) else y
         names = getattr(self, "feature_names_in_", None)
+        metric = self.metric if metric is None else metric
         found = explain_ranking(
             parts,
             groups.codes,
             labels,
-            metric=gain_under(self.metric if metric is None else metric, self.convention),
+            metric=gain_under(metric, self.convention),
             top=top,
             feature_names=None if names is None else [str(name) for name in names],
             tol=tol,
             **setting,
         )
-        return replace(found, groups=groups)
+        return replace(found, groups=groups, metric_name=str(metric))
 
     def _check_fitted(self) -> None:
         check_is_fitted(self)

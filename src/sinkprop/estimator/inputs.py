@@ -298,7 +298,10 @@ class RankerInputs(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no 
         if groups is None:
             hint = ""
             if what == "score":
-                hint = " In cross-validation, sklearn.set_config(enable_metadata_routing=True) passes it on."
+                hint = (
+                    " In cross-validation, sklearn.set_config(enable_metadata_routing=True) passes it on, "
+                    "through pipelines and nested searches from scikit-learn 1.8 on."
+                )
             raise ValueError(
                 f"{what} needs qid=, one query id per row ({n} rows), or group=, the sizes of consecutive "
                 f"queries. For a single query, give all rows the same id.{hint}"

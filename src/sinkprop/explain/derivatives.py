@@ -34,7 +34,7 @@ _MOST = 1_000  # iterations for the limit, each of which halves the error
 class Smoothing(NamedTuple):
     """A smoothed indicator and its normalization.
 
-    limit  Whether the limit of the iterations is taken, whatever `half_steps` is.
+    limit  Whether the half steps are repeated until they converge, and `half_steps` does not count.
     """
 
     kernel: str

@@ -55,7 +55,7 @@ class RankingExplanation:
     >>> found
     RankingExplanation(1 query, 3 documents, 2 features)
     >>> found.expected_ranks.round(2)
-    array([1.62, 1.73, 2.65])
+    array([1.56, 1.64, 2.81])
     """
 
     feature_names: tuple[str, ...]

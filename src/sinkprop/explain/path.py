@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -71,11 +71,12 @@ class RankModel:
     @classmethod
     def of_relaxation(cls, relaxation: SmoothedIndicator, n_iter: Iterations, epsilon: float) -> RankModel:
         """Return the probabilities of a smoothed indicator."""
-        return cls(1.0, ("exponential", 0.0), ((1.0, relaxation),), 0.0, n_iter, epsilon)
+        unit = replace(relaxation, sigma=1.0)
+        return cls(relaxation.sigma, ("exponential", 0.0), ((1.0, unit),), 0.0, n_iter, epsilon)
 
-    def smoothing(self, part: SmoothedIndicator) -> Smoothing:
-        """Settings of a component for `rank_rates`."""
-        limit = isinstance(as_iterations(self.n_iter), Converged)
+    def smoothing(self, part: SmoothedIndicator, *, limit: bool = False) -> Smoothing:
+        """Settings of a component for `rank_rates`; with `limit`, those of the limit of the iterations."""
+        limit = limit or isinstance(as_iterations(self.n_iter), Converged)
         half_steps = self.settings(part).half_steps
         return Smoothing(part.kernel, part.sigma, half_steps, self.epsilon, limit)
 
@@ -182,7 +183,7 @@ def rank_shares(path: Path, model: RankModel, tol: float) -> Shares:
         if own.half_steps >= _MANY and not own.limit:
             # Many iterations nearly reach the limit, whose derivative takes a tenth of the time. It serves if
             # the shares sum to the change in the given number of iterations.
-            ways.insert(0, partial(rates, smoothing=own._replace(limit=True)))
+            ways.insert(0, partial(rates, smoothing=model.smoothing(part, limit=True)))
         return _Component(ways, change)
 
     return _over_components(path, model, component, tol)
@@ -311,9 +312,10 @@ def _turned(path: Path) -> Integers:
 def _rows_of(gains: NativeGains | NativeTerms, rows: Integers) -> NativeGains | NativeTerms:
     """Return the gains of the documents `rows`."""
     if isinstance(gains, NativeTerms):
-        return gains._replace(attributes=np.ascontiguousarray(gains.attributes[:, rows]))
+        attributes = np.ascontiguousarray(gains.attributes[:, rows])
+        return NativeTerms(attributes, gains.table, gains.discounts, gains.functions)
     classes = None if gains.classes is None else gains.classes[rows]
-    return gains._replace(gains=gains.gains[rows], classes=classes)
+    return NativeGains(gains.gains[rows], gains.exponential, classes, gains.discounts, gains.normalize)
 
 
 def _without_order(path: Path, gradient: Floats, turned: Floats) -> Floats:

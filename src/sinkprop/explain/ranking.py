@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sinkprop.calibration import RankCalibration
 from sinkprop.calibration.widths import typical_spread
 from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats
+from sinkprop.data.blocks import one_blas_thread
 from sinkprop.data.checks import as_label_columns
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.explain.contributions import checked_contributions
@@ -106,10 +108,10 @@ def explain_ranking(
     --------
     >>> parts = [[1.5, 0.2, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 0.0]]  # two features, and the base value
     >>> found = explain_ranking(parts, labels=[0, 1, 0], feature_names=["title", "body"])
-    >>> found.of_document(0)
-    [('title', -0.4...), ('body', 0.0...)]
-    >>> found.of_query(0)
-    [('body', 0.08...), ('title', -0.0...)]
+    >>> [(name, round(ranks, 2)) for name, ranks in found.of_document(0)]
+    [('title', -0.47), ('body', 0.04)]
+    >>> [(name, round(gain, 2)) for name, gain in found.of_query(0)]
+    [('body', 0.05), ('title', 0.02)]
     """
     parts, bases, names = checked_contributions(contributions, base=base, feature_names=feature_names)
     groups = group_rows(qid, len(parts))
@@ -131,6 +133,27 @@ def explain_ranking(
         gains = _expected_gains(calibration, scores, groups, gain)[:, None]
     model = _models(calibration, relaxation, scores, groups, n_iter, epsilon)
 
+    with one_blas_thread():  # the same bits on every number of threads
+        found = _explained(parts, groups, model, gain, gains, labels is not None, top, tol)
+    _warn_of_errors(found.rank_error, found.metric_error, tol, groups)
+    return replace(found, feature_names=names, metric_name=str(metric))
+
+
+def _explained(
+    parts: Floats,
+    groups: Groups,
+    model: Callable[[int], RankModel],
+    gain: Gain,
+    gains: Floats | None,
+    labeled: bool,
+    top: int | None,
+    tol: float,
+) -> RankingExplanation:
+    """The explanation, without the names of the features and of the metric.
+
+    parts  (N, D) contributions to the scores.
+    gains  (N, L) labels if `labeled`, else (N, 1) expected gains; None without a metric.
+    """
     n, n_features, n_queries = *parts.shape, len(groups.queries)
     ranks, expected = np.full((n, n_features), np.nan), np.empty(n)
     values = np.zeros((n_queries, n_features)), np.zeros(n_queries), np.zeros(n_queries)
@@ -148,21 +171,20 @@ def explain_ranking(
         ranks[placed[:wanted]] = found.shares[:wanted]
         rank_error[q] = found.error
         if gains is not None:
-            given = _as_gains(gain, gains[placed], labeled=labels is not None)
+            given = _as_gains(gain, gains[placed], labeled=labeled)
             of_metric, start = metric_shares(path, own, [given], tol / _OF_METRIC)
             values[0][q], values[1][q] = of_metric.shares[0], start[0] + of_metric.change[0]
             values[2][q], metric_error[q] = start[0], of_metric.error
-    _warn_of_errors(rank_error, metric_error, tol, groups)
     known = gains is not None
     return RankingExplanation(
-        feature_names=names,
+        feature_names=(),
         scores=parts,
         ranks=ranks,
         expected_ranks=expected,
         metric=values[0] if known else None,
         expected_metric=values[1] if known else None,
         random_metric=values[2] if known else None,
-        metric_name=str(gain),
+        metric_name="",
         rank_error=rank_error,
         metric_error=metric_error,
         groups=groups,
@@ -218,7 +240,7 @@ def _models(
     groups: Groups,
     n_iter: Iterations,
     epsilon: float,
-) -> Any:
+) -> Callable[[int], RankModel]:
     """Function from the number of documents of a query to the model of its ranks."""
     if calibration is not None:
         if relaxation is not None:
@@ -233,7 +255,7 @@ def _models(
             "supported. Give a calibration, or a SmoothedIndicator."
         )
     fixed = RankModel.of_relaxation(chosen, n_iter, epsilon)
-    fixed.smoothing(chosen)  # checks n_iter and epsilon
+    fixed.smoothing(fixed.components[0][1])  # checks n_iter and epsilon
     return lambda n: fixed
 
 

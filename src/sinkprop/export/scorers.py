@@ -19,7 +19,7 @@ from sinkprop.data.feature_scaling import Scaling
 from sinkprop.data.missing import MissingValues
 from sinkprop.gbdt.boosters import booster_text
 from sinkprop.objective.relaxations import score_weights
-from sinkprop.serving.tree_files.lightgbm_text import trees_of_text
+from sinkprop.serving.tree_files.lightgbm_text import tree_fields, trees_of_fields
 from sinkprop.serving.tree_files.tree import Tree, one_leaf
 from sinkprop.serving.tree_files.xgboost_json import base_score_of, trees_of_learner
 
@@ -299,7 +299,7 @@ def _layers(modules: Any) -> list[Layer]:
 
 
 def _lightgbm(ranker: Any) -> TreeScorer:
-    trees = trees_of_text(booster_text(ranker.booster_))
+    trees = trees_of_fields(tree_fields(booster_text(ranker.booster_)))
     if any(tree.zero_missing for tree in trees):
         raise ValueError(
             "the model treats zeros as missing values (zero_as_missing) and sends them another way than "

@@ -129,6 +129,12 @@ class FittedTrees(CategoricalInputs, BaseRanker):
         self._fill(out, stored, lambda rows, _: self._booster_output(rows, **options))
         return out
 
+    @property
+    def explainable(self) -> bool:
+        """Whether `explain` works, and `predict` with `pred_contrib=True`."""
+        check_is_fitted(self, "booster_")
+        return True
+
     def _score_rows(self, X: Any, groups: Groups | None) -> Floats:
         return self._booster_output(X)
 

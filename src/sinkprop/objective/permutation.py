@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sinkprop.common.arguments import one_of, whole
 from sinkprop.common.types import Floats, Positions
+from sinkprop.objective.assignment import largest_assignment
 from sinkprop.objective.sinkhorn import nonnegative_square
 
 __all__ = ["choose_permutation"]
@@ -84,8 +85,6 @@ def _assignment(P: Floats) -> Positions:
     The assignment uses as few zero entries of P as possible and, among such assignments, maximizes the sum of
     the logarithms of the other entries.
     """
-    from scipy.optimize import linear_sum_assignment
-
     positive = P > 0.0
     log_P = np.log(P, where=positive, out=np.zeros_like(P))
     if not positive.all():
@@ -94,7 +93,6 @@ def _assignment(P: Floats) -> Positions:
         logs = log_P[positive]
         low, high = (float(logs.min()), float(logs.max())) if logs.size else (0.0, 0.0)
         log_P[~positive] = low - len(P) * (high - low) - 1.0
-    rows, columns = linear_sum_assignment(log_P, maximize=True)
     order = np.empty(len(P), dtype=np.intp)
-    order[columns] = rows
+    order[largest_assignment(log_P)] = np.arange(len(P))
     return order

@@ -187,10 +187,14 @@ def doubly_stochastic(
         if isinstance(relaxation, PartitionedMeasure):
             if relaxation.width == 2:
                 x = x.clip(*relaxation.limits)
-        # a difference of two distribution functions can round to just below 0
+            # A itself: the product with the identity, without iterations
+            A = projected(x, group_rows(None, n), np.eye(n), native_settings(relaxation, 0, 0.0), 1)
         elif settings.tol:
             return _as_probabilities(projected(x, group_rows(None, n), np.eye(n), settings, 1), n_iter)
-        return sinkhorn(np.maximum(pre_sinkhorn(x, relaxation), 0), n_iter, epsilon=epsilon)
+        else:
+            A = pre_sinkhorn(x, relaxation)
+        # a difference of two distribution functions can round to just below 0
+        return sinkhorn(np.maximum(A, 0), n_iter, epsilon=epsilon)
     chosen = chosen_ranks(ranks, n)
     columns = np.zeros((len(chosen), n))
     columns[np.arange(len(chosen)), chosen - 1] = 1

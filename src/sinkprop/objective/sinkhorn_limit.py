@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sinkprop.common.arguments import number, whole
 from sinkprop.common.types import Floats, Mask, Positions
+from sinkprop.objective.assignment import largest_assignment
 from sinkprop.objective.sinkhorn import (
     LARGE,
     log_entries,
@@ -337,10 +338,8 @@ def _assignment_log_v(log_A: Floats) -> Floats:
     The Bellman-Ford algorithm finds such a log_v. With it, the function that the Newton steps
     minimize (`_dual`) is within n log n of its minimum, for any magnitudes of the entries of A.
     """
-    from scipy.optimize import linear_sum_assignment
-
-    rows, match = linear_sum_assignment(log_A, maximize=True)
-    length = log_A[rows, match][:, None] - log_A
+    match = largest_assignment(log_A)
+    length = log_A[np.arange(len(log_A)), match][:, None] - log_A
     log_v = np.zeros(len(log_A))
     for _ in range(len(log_A)):
         shorter = np.minimum(log_v, (log_v[match][:, None] + length).min(axis=0))

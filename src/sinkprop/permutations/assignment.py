@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sinkprop.common.types import Floats, Positions
+from sinkprop.objective.assignment import largest_assignment
 from sinkprop.policies.doubly_stochastic import as_numbers
 
 __all__ = ["assigned_potentials", "best_ranking", "smallest"]
@@ -46,10 +47,8 @@ def best_ranking(losses: npt.ArrayLike) -> tuple[Positions, float]:
 
 def smallest(total: Floats) -> tuple[Positions, float]:
     """Ranking with the smallest sum of total[ranking[k], k], and this sum; nothing is checked."""
-    from scipy.optimize import linear_sum_assignment
-
-    ranks, ranking = linear_sum_assignment(total.T)
-    return ranking, float(total[ranking, ranks].sum())
+    ranking = largest_assignment(-total.T)
+    return ranking, float(total[ranking, np.arange(len(total))].sum())
 
 
 def assigned_potentials(log_K: Floats) -> Floats:

@@ -41,6 +41,7 @@ _SCRIPTS = (
     "calibration.js",
     "ranked_lists.js",
     "matrices.js",
+    "explanations.js",
     "explorer.js",
     "glossary.js",
     "report.js",

@@ -30,6 +30,7 @@ from sinkprop.experiment.tables import main_metric
 from sinkprop.metrics.conventions import Convention, as_convention, listed
 from sinkprop.metrics.evaluation import evaluate
 from sinkprop.metrics.measures import Metric, parse_metrics
+from sinkprop.report.explanations import explanations
 from sinkprop.report.explorer import MatrixRoom, explorer
 
 __all__ = ["comparison_report", "models_report"]
@@ -200,6 +201,16 @@ def models_report(
     explored = report["datasets"][0]["explorer"]
     for method in arrays if explored else ():
         explored["distributions"].pop(str(method))  # scores alone have no probabilities
+    shown = (report["datasets"][0]["explorer"] or {}).get("distributions", {})
+    explained = explanations(
+        {str(method): ranker for method, ranker in models.items()},
+        test,
+        data,
+        {method: by_fold[_FOLD] for method, by_fold in shown.items()},
+        rules,
+    )
+    if explained:
+        report["datasets"][0]["explanations"] = explained
     clicks = _clicks(models)
     if clicks:
         report["datasets"][0]["clicks"] = clicks

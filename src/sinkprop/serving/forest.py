@@ -18,7 +18,7 @@ __all__ = ["ColumnTables", "Intervals", "column_tables"]
 
 _LEAST, _MOST = -128, 127  # of a byte
 _PER_COLUMN = 255  # cuts that a byte tells apart
-_LARGEST = 2**30  # bytes of all tables; a model has thousands
+_LARGEST = 2**28  # bytes of all tables; a model has thousands
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from sinkprop.serving.models import (
 from sinkprop.serving.records import INVALID, SavedInputs, unreadable
 from sinkprop.serving.scorer import Scorer
 
-__all__ = ["MEMBERS", "load", "loads"]
+__all__ = ["KINDS", "MEMBERS", "load", "loads"]
 
 # Class of each member of an AutoRanker, by the name under which a model file holds it.
 MEMBERS = {
@@ -128,11 +128,11 @@ def loads(data: bytes) -> Scorer:
 
 
 def _scorer(model: Model, blocks: Mapping[str, Any], what: str) -> Scorer:
-    if model.kind not in _KINDS:
-        known = ", ".join(sorted(_KINDS))
+    if model.kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
         raise ModelFileError(f"{what}: holds a {model.kind!r}; this sinkprop knows {known}.")
     try:
-        found = _KINDS[model.kind](model.kind, model.state, blocks)
+        found = KINDS[model.kind](model.kind, model.state, blocks)
         categories = _categories(model.kind, model.state["fitted"])
         return Scorer(model.kind, found, categories, model.state.get("calibration"))
     except INVALID as error:
@@ -208,14 +208,14 @@ def _member(name: str, saved: Mapping[str, Any]) -> SavedModel:
         raise ValueError(f"the member {str(name)!r} is not one of {', '.join(MEMBERS)}")
     kind = MEMBERS[name]
     if kind != "NeuralRanker":
-        return _KINDS[kind](kind, saved["state"], {})
+        return KINDS[kind](kind, saved["state"], {})
     from sinkprop.serving.network_files import parse_network
 
     model, blocks = parse_network(base64.b64decode("".join(saved["safetensors"]), validate=True))
     return _network(kind, model.state, blocks)
 
 
-_KINDS: dict[str, Callable[[str, dict[str, Any], Mapping[str, Any]], SavedModel]] = {
+KINDS: dict[str, Callable[[str, dict[str, Any], Mapping[str, Any]], SavedModel]] = {
     **dict.fromkeys(LINEAR, _linear),
     **dict.fromkeys(TREES, _trees),
     "FeatureRanker": _feature,

@@ -61,7 +61,7 @@ class Scorer(Probabilities):
     >>> documents = fold.test.X[fold.test.qid == fold.test.qid[0]]
     >>> scorer.rank(documents)[:5].shape
     (5,)
-    >>> scorer.predict_proba(documents).max() < 1
+    >>> bool(scorer.predict_proba(documents).max() < 1)
     True
     """
 

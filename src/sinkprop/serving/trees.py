@@ -25,7 +25,7 @@ from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
 from sinkprop.serving.forest import Intervals, column_tables
 from sinkprop.serving.tree_files.catboost_trees import checked_trees
-from sinkprop.serving.tree_files.lightgbm_text import check_model_text, trees_of_text
+from sinkprop.serving.tree_files.lightgbm_text import checked_fields, trees_of_fields
 from sinkprop.serving.tree_files.tree import Tree
 from sinkprop.serving.tree_files.xgboost_json import base_score_of, checked_model, trees_of_learner
 
@@ -101,7 +101,7 @@ def trees_of(kind: str, state: dict[str, Any]) -> TreeModel:
 
 
 def _lightgbm(text: str, n_features: int) -> TreeModel:
-    check_model_text(text, n_features)
+    trees = trees_of_fields(checked_fields(text, n_features))
 
     def cut(threshold: Floats) -> Floats:
         # values that count as 0 are on the side of 0 of each threshold
@@ -112,7 +112,7 @@ def _lightgbm(text: str, n_features: int) -> TreeModel:
         first, last = _runs(codes)
         return np.where(first == 0, -1.0, np.nextafter(first, -np.inf)), np.nextafter(last + 1, -np.inf)
 
-    return _binary(trees_of_text(text), n_features, cut, members, single=False, start=0.0)
+    return _binary(trees, n_features, cut, members, single=False, start=0.0)
 
 
 def _xgboost(text: str, n_features: int) -> TreeModel:
@@ -132,7 +132,8 @@ def _xgboost(text: str, n_features: int) -> TreeModel:
 def _rounded_at_most(bound: NDArray[Any]) -> Floats:
     """The largest double that is at most `bound` after it is rounded to float32, for float32 bounds."""
     low = bound.astype(np.float32)
-    high = np.nextafter(low, np.float32(np.inf)).astype(np.float64)
+    with np.errstate(over="ignore"):
+        high = np.nextafter(low, np.float32(np.inf))
     # infinities stand for the numbers of the next exponent, from which values are rounded to them
     ends = [np.clip(end.astype(np.float64), -(2.0**128), 2.0**128) for end in (low, high)]
     middle = (ends[0] + ends[1]) / 2

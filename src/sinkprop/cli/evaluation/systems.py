@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sinkprop.estimator.base import BaseRanker
     from sinkprop.store import StoredQueries
 
-__all__ = ["RankedFile"]
+__all__ = ["RankedFile", "read_scores"]
 
 _Scorer = Callable[[Queries], Floats]
 
@@ -57,15 +57,17 @@ class RankedFile:
     reading: Reading
 
     @classmethod
-    def read(cls, path: Path, reading: Reading, systems: Sequence[System]) -> RankedFile:
-        """Load the models among the systems, then read the queries.
+    def read(
+        cls, path: Path, reading: Reading, systems: Sequence[System], *, labeled: bool = True
+    ) -> RankedFile:
+        """Load the models among the systems, then read the queries, which have labels if `labeled`.
 
         A column of scores of a Parquet file is not a feature, unless a model was trained on it.
         """
         rankers = {s: read_model_file(s.path) for s in systems if s.kind == "model" and s.path is not None}
         known = {name for ranker in rankers.values() for name in _features_of(ranker)}
         columns = {s.column for s in systems if s.column is not None} - known
-        queries = read_data(path, reading, rankers=rankers.values(), without=columns)
+        queries = read_data(path, reading, labeled=labeled, rankers=rankers.values(), without=columns)
         return cls(path, queries, rankers, reading)
 
     @property
@@ -91,7 +93,7 @@ class RankedFile:
             known = self.queries if isinstance(self.queries, Queries) else self.queries.without_features()
             return _by_rows(_read_run(Path(system.value), known, self.name))
         if system.path is not None:
-            return _by_rows(_read_scores(system.path, len(self.queries), self.name))
+            return _by_rows(read_scores(system.path, len(self.queries), self.name))
         if system.column is not None and self.path.name.endswith(".parquet") and not self.path.is_dir():
             return _by_rows(_read_column(self.path, system.column, system.option))
         feature = system.column or system.value
@@ -184,7 +186,7 @@ def _read_lines(path: Path) -> list[str]:
     return read_bytes(path).decode("utf-8", "surrogateescape").split("\n")
 
 
-def _read_scores(path: Path, n: int, data_name: str) -> Floats:
+def read_scores(path: Path, n: int, data_name: str) -> Floats:
     """Read n scores, one finite number per line. Raises a ValueError if the file has anything else."""
     name = file_name(path)
     words = [(number, line.strip()) for number, line in enumerate(_read_lines(path), 1) if line.strip()]

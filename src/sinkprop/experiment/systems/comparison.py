@@ -432,8 +432,9 @@ class ScoreComparison:
 
     @cached_property
     def _weight(self) -> Floats | None:
-        """Weights of the queries, (Q,) with mean 1, or None."""
-        return None if self.query_weight is None else self.query_weight / self.query_weight.mean()
+        """Weights of the queries, (Q,), or None; those above 0 have the mean 1."""
+        given = self.query_weight
+        return None if given is None else given / given[given > 0].mean()
 
     @cached_property
     def _values(self) -> dict[str, Floats]:

@@ -7,7 +7,9 @@ function calibration(d) {
     put(
       node,
       empty(
-        "No model of this report is calibrated, so its rank probabilities show only how far apart scores are.",
+        hasDistributions(d)
+          ? "No model of this report is calibrated, so its rank probabilities show only how far apart scores are."
+          : "This report has no rank probabilities.",
       ),
     );
     return node;

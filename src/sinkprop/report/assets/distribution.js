@@ -167,3 +167,8 @@ function quantile(p, mass) {
   }
   return p.length;
 }
+
+// Whether any method has probabilities of ranks; given scores have none.
+function hasDistributions(d) {
+  return Object.keys(d.explorer?.distributions ?? {}).length > 0;
+}

@@ -18,22 +18,17 @@ function explorer(d) {
   }
   if (!isExplored(d, state.query)) state.query = explored[0].query;
   const view = explorerView(d);
+  const probable = hasDistributions(d);
   put(
     node,
     el(
       "p",
       { class: "prose" },
-      view.sides.length > 1
-        ? "Select a query to see how two methods rank its documents, and the probability of each rank. " +
-            "Point at a document, or move to it with the arrow keys, to highlight it in both rankings and in " +
-            "the matrices below. The left and right arrow keys switch between the lists; up and down move " +
-            "along a list."
-        : "Select a query to see how the model ranks its documents, and the probability of each rank. " +
-            "Point at a document, or move to it with the arrow keys, to highlight it in the matrix below.",
+      explorerWords(view.sides.length > 1, probable),
       d.explorer.note && ` ${d.explorer.note}`,
     ),
     queryPicker(d),
-    el("div", { class: "controls" }, pairControls(d), widthControl(d)),
+    el("div", { class: "controls" }, pairControls(d), probable && widthControl(d)),
     view.title,
     el(
       "div",
@@ -42,8 +37,9 @@ function explorer(d) {
     ),
     view.more,
     view.summary,
-    documentFigure(d, view),
-    matrixFigures(d, view),
+    explanationTables(d, view),
+    probable && documentFigure(d, view),
+    probable && matrixFigures(d, view),
   );
   watch(["a", "b", "metric", "query", "all"], () => view.update());
   watch(["width"], () => view.reshape());
@@ -52,6 +48,19 @@ function explorer(d) {
   view.update();
   requestAnimationFrame(() => view.highlight()); // once the lists are on the page and can be scrolled
   return node;
+}
+
+function explorerWords(pair, probable) {
+  const how = pair
+    ? "Select a query to see how two methods rank its documents"
+    : "Select a query to see how its documents are ranked";
+  const lists = "The left and right arrow keys switch between the lists; up and down move along a list.";
+  if (!probable) return pair ? `${how}. ${lists}` : `${how}.`;
+  const where = pair ? "both rankings and in the matrices below" : "the matrix below";
+  return (
+    `${how}, and the probability of each rank. Point at a document, or move to it with the arrow keys, to ` +
+    `highlight it in ${where}.${pair ? ` ${lists}` : ""}`
+  );
 }
 
 function exploredQuery(d) {

@@ -92,7 +92,7 @@ function whatWasCompared(d) {
   const tested = glance.parts?.some((part) => part.part === "train")
     ? "Methods that learn were trained on some of the queries. All methods were tested on other queries, " +
       `which none of them had seen${inFolds}.`
-    : `The ${names.length === 1 ? "model was" : "models were"} trained earlier.`;
+    : "Nothing was trained for this report.";
   const were = names.length === 1 ? "was" : "were";
   return `${what} ${were} tested on ${d.name}${size}${tested}`;
 }

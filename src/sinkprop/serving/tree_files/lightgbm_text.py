@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -20,16 +20,19 @@ from sinkprop.serving.tree_files.tree import Tree, one_leaf
 __all__ = [
     "check_model_text",
     "check_parents",
+    "checked_fields",
     "mean_of_models",
     "numbers_of",
     "tree_fields",
-    "trees_of_text",
+    "trees_of_fields",
 ]
 
 _ONE = r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d{1,5})?|inf|nan)"
 _NUMBER = re.compile(rf"{_ONE}(?: {_ONE})*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,10}(?: -?\d{1,10})*", re.ASCII)
 _OBJECTIVE = re.compile(r"[a-z_0-9]{1,40}(?: [a-z_]{1,40}(?::[-+.0-9e]{1,40})?)*")
+_NAME = re.compile("[a-z_]+")
+_COUNT = re.compile(r"\d{1,8}", re.ASCII)
 _PARAMETER = re.compile(r"\[\w+: .*\]")
 
 # LightGBM's codes for the values that a split treats as missing: no values, zeros, or NaN.
@@ -46,15 +49,23 @@ _WHOLE = ("split_feature", "decision_type", "left_child", "right_child", "intern
 
 def check_model_text(text: str, n_features: int) -> None:
     """Raise a ValueError unless LightGBM can safely read the text as a model of `n_features` features."""
+    checked_fields(text, n_features)
+
+
+def checked_fields(text: str, n_features: int) -> list[dict[str, str]]:
+    """Return what `tree_fields` yields, after `check_model_text`."""
     head, trees, rest = _sections(text)
     _check_header(head, n_features)
-    number = 0
+    found: list[dict[str, str]] = []
     try:
-        for number, tree in enumerate(trees):  # noqa: B007  # the error names the tree
-            _check_tree(_fields(tree.split("\n")), n_features)
+        for tree in trees:
+            fields = _fields(tree.split("\n"))
+            _check_tree(fields, n_features)
+            found.append(fields)
     except ValueError as error:
-        raise ValueError(f"tree {number}: {error}") from None
+        raise ValueError(f"tree {len(found)}: {error}") from None
     _check_rest(rest)
+    return found
 
 
 def tree_fields(text: str) -> Iterator[dict[str, str]]:
@@ -63,13 +74,13 @@ def tree_fields(text: str) -> Iterator[dict[str, str]]:
         yield _fields(tree.split("\n"))
 
 
-def trees_of_text(text: str) -> list[Tree]:
-    """The trees of a model that LightGBM wrote, or that `check_model_text` accepts.
+def trees_of_fields(records: Iterable[dict[str, str]]) -> list[Tree]:
+    """The trees of a model, from what `tree_fields` or `checked_fields` returned.
 
     In this format, each line of a tree is an array with one value per inner node or one per leaf.
     """
     trees = []
-    for fields in tree_fields(text):
+    for fields in records:
         if int(fields.get("is_linear", "0")):
             raise ValueError(
                 "the model has linear functions in its leaves (linear_tree), which no export format and no "
@@ -216,7 +227,7 @@ def _fields(lines: list[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
-        if not equals or not re.fullmatch("[a-z_]+", name) or name in fields:
+        if not equals or not _NAME.fullmatch(name) or name in fields:
             raise ValueError(f"an unexpected line: {line[:40]!r}")
         fields[name] = value
     return fields
@@ -282,8 +293,9 @@ def _check_tree(fields: dict[str, str], n_features: int) -> None:
         kind = decision.astype(np.int64)
         if kind.min() < 0 or (kind >> 2).max() > 2:
             raise ValueError("decision_type has an entry that LightGBM does not know")
-        if not np.isfinite(threshold).all():
-            raise ValueError("a threshold is not finite")
+        # the threshold of a split between known and missing values is infinite: every known value goes left
+        if np.isnan(threshold).any() or (threshold == -np.inf).any():
+            raise ValueError("a threshold is not a number")
         _check_categories(fields, threshold[(kind & 1) == 1], n_categorical)
     if is_linear:
         _check_linear(fields, n_leaves, n_features)
@@ -322,7 +334,7 @@ def _joined(fields: dict[str, str], name: str) -> dict[str, str]:
 
 def _whole(fields: dict[str, str], name: str) -> int:
     value = fields.get(name, "0" if name == "is_linear" else "")
-    if not re.fullmatch(r"\d{1,8}", value, re.ASCII):
+    if not _COUNT.fullmatch(value):
         raise ValueError(f"{name} is not a whole number")
     return int(value)
 

@@ -79,14 +79,16 @@ def _tree(record: Any) -> Tree:
         np.array(record[name], dtype=np.int64)
         for name in ("left_children", "right_children", "split_indices")
     )
-    condition = np.array(record["split_conditions"], dtype=np.float32)
+    with np.errstate(over="ignore"):
+        condition = np.array(record["split_conditions"], dtype=np.float32)
+        below = np.nextafter(condition, np.float32(-math.inf))
     is_leaf = left < 0
     if is_leaf[0]:
         return one_leaf(float(condition[0]))
     place = np.where(is_leaf, -is_leaf.cumsum(), (~is_leaf).cumsum() - 1)
     inner = ~is_leaf
     # in float32, x < t means x <= the next float32 below t
-    threshold = np.nextafter(condition[inner], np.float32(-math.inf)).astype(np.float64)
+    threshold = below[inner].astype(np.float64)
     members = _members(record, place)
     by_category = np.isin(np.arange(len(threshold)), list(members))
     sides, default = (left, right), np.array(record["default_left"], dtype=bool)[inner]
