@@ -22,10 +22,13 @@ void each_query(const Batch& batch, Settings settings, int n_threads, Work&& wor
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
     const auto none = [](std::size_t) { return [](std::size_t) { return 0.0; }; };
-    each_arranged(batch, settings, n_threads, none, [&](std::size_t q, Query& query, Workspace& w) {
-        const Plan plan = kernels.plan(query, settings);
-        work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
-    }, most);
+    each_arranged(
+        batch, settings, n_threads, none,
+        [&](std::size_t q, Query& query, Workspace& w) {
+            const Plan plan = kernels.plan(query, settings);
+            work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
+        },
+        most);
 }
 
 // The expected gain of all queries with at most `most` documents, side by side; the arguments are those of

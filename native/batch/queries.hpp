@@ -137,8 +137,8 @@ inline bool is_beside(const Batch& batch, std::size_t q, std::size_t most) {
     return true;
 }
 
-// Calls work(q, query, workspace) for every query q of the batch that is not processed beside others. noise_of(q)(i) is added to the score of the i-th
-// document of query q.
+// Calls work(q, query, workspace) for every query q of the batch that is not processed beside others. noise_of(q)(i) is
+// added to the score of the i-th document of query q.
 template <class NoiseOf, class Work>
 void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work,
                    std::size_t most = 0) {

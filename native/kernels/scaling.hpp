@@ -190,12 +190,13 @@ constexpr std::size_t expected_gain_scratch(std::size_t size, int T, std::size_t
     return (std::size_t(T) + (n_classes > 1 ? 7 : 6)) * size;
 }
 
-// Returns, in every lane of a query, the part of the expected gain from the documents of class c, with gains g and discounts d: g' (u * z), where
-// z = (A + epsilon) x, x = v * d, and u and v are the last two scaling vectors (see Factors). Also adds g * z to u_bar,
-// the derivative of the gain with respect to u. This belongs to the reverse pass, but z is not stored until then.
+// Returns, in every lane of a query, the part of the expected gain from the documents of class c, with gains g and
+// discounts d: g' (u * z), where z = (A + epsilon) x, x = v * d, and u and v are the last two scaling vectors (see
+// Factors). Also adds g * z to u_bar, the derivative of the gain with respect to u. This belongs to the reverse pass,
+// but z is not stored until then.
 template <class Operator>
 SINKPROP_INLINE Lanes gain(const Operator& A, std::size_t c, const double* g, const double* d, int T, double epsilon,
-                            const Factors& pi, const Adjoints& a) {
+                           const Factors& pi, const Adjoints& a) {
     Lanes f = Lanes::all(0);
     const Lanes shift = Lanes::all(epsilon) * whole(A, multiply(pi.v, d, A.size, a.x));
     A.prepare(a.x);
@@ -284,15 +285,15 @@ template <class Operator>
 void normalize_rev(const Operator& A, const Normalization& z, const double* q, const Adjoints& a,
                    double* SINKPROP_RESTRICT gradient);
 
-// Returns the expected gain of each query, in every lane that belongs to it, and writes its gradient with respect to the sorted scores, times the operator's unit, to
-// `gradient`.
+// Returns the expected gain of each query, in every lane that belongs to it, and writes its gradient with respect to
+// the sorted scores, times the operator's unit, to `gradient`.
 //
 // The adjoint of a vector or matrix is the derivative of the expected gain with respect to it. Every product w = A q
 // adds the matrix p q' to the adjoint of A, where p is the adjoint of w. So the product contributes
 // p * (dA) q + q * (dA) p to the gradient: A is symmetric, and the score y_i changes both row i and column i of A.
 template <class Operator>
-inline Lanes expected_gain(const Operator& A, const GainView& view, const Normalization& normalization,
-                            double* scratch, double* SINKPROP_RESTRICT gradient) {
+inline Lanes expected_gain(const Operator& A, const GainView& view, const Normalization& normalization, double* scratch,
+                           double* SINKPROP_RESTRICT gradient) {
     const std::size_t N = A.size;
     const int T = normalization.T;
     const double epsilon = normalization.epsilon;

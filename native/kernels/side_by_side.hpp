@@ -1,10 +1,10 @@
 // Short queries side by side, one in each lane of a register (docs/linear-time.md 3.5).
 //
-// The vectors of a short query fill few registers, and each step of a sweep waits for the one before. So W queries share
-// their registers: element i * W + l of a vector belongs to the i-th document of query l. The functions of scaling.hpp
-// then run as for one query, except that a sum over the documents of a query is a sum over registers, without a sum over
-// lanes. Queries with fewer documents than the longest one are padded. Elements of the padding are 0 in every vector,
-// and adding 0 changes no bit, so a query's results do not depend on the queries beside it.
+// The vectors of a short query fill few registers, and each step of a sweep waits for the one before. So W queries
+// share their registers: element i * W + l of a vector belongs to the i-th document of query l. The functions of
+// scaling.hpp then run as for one query, except that a sum over the documents of a query is a sum over registers,
+// without a sum over lanes. Queries with fewer documents than the longest one are padded. Elements of the padding are 0
+// in every vector, and adding 0 changes no bit, so a query's results do not depend on the queries beside it.
 //
 // The operators offer what scaling.hpp asks for. The kernel and the letters are those of exponential_sums.hpp.
 #pragma once
