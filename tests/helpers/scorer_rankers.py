@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 
 import numpy as np
@@ -52,7 +53,7 @@ def with_missing(X):
 def ranker_of(name):
     """A fitted ranker that is calibrated on real queries."""
     if name in ALL:
-        ranker = fitted(name)
+        ranker = deepcopy(fitted(name))  # which other tests share
     else:
         queries = training()
         X = with_missing(queries.X) if name in _EMPTY else queries.X

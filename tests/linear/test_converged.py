@@ -42,7 +42,7 @@ def test_a_file_has_the_setting(tmp_path, given, text, relaxation):
     ranker.save(tmp_path / "model")
     assert read_model(tmp_path / "model", kind="SinkPropRanker").state["parameters"]["n_iter"] == text
     loaded = sinkprop.load_model(tmp_path / "model")
-    assert loaded.n_iter == text
+    assert loaded.n_iter == given
     assert_array_equal(loaded.predict(X), ranker.predict(X))
     assert_array_equal(loaded.rank(X, qid=qid), ranker.rank(X, qid=qid))
     # a loaded ranker can be fitted again, with the same result

@@ -235,6 +235,6 @@ def test_a_neural_ranker_is_trained_saved_and_loaded(tmp_path):
         assert (short.predict(X) != ranker.predict(X)).any()
         ranker.save(tmp_path / relaxation)
         loaded = sinkprop.load_model(tmp_path / relaxation)
-        assert loaded.n_iter == "converged(tol=1e-07)"
+        assert loaded.n_iter == Converged(1e-7)
         assert_array_equal(loaded.predict(X), ranker.predict(X))
         assert_array_equal(loaded.rank(X, qid=qid), ranker.rank(X, qid=qid))

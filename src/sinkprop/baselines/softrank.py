@@ -123,6 +123,7 @@ class SoftRankRanker(LinearBaseline):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, qid = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
     >>> y = np.digitize(X @ [1, 1, 0] + rng.normal(size=400), [0.5, 2])
