@@ -304,3 +304,10 @@ def test_wrong_parameters_are_errors(wrong, said):
 def test_ohsumed_is_as_documented():
     # docs/results.md has these, and the spread over draws in which the published row lies
     assert_allclose(five_fold_means(BoltzRankRanker), [0.4916, 0.4730, 0.4527], atol=0.003)
+
+
+def test_one_hidden_unit():
+    X, y, qid = data()
+    ranker = quick("pair", n_hidden=1, penalty=0.3).fit(X, y, qid=qid)
+    assert np.isfinite(ranker.predict(X, qid=qid)).all()
+    assert len(np.unique(ranker.predict(X, qid=qid))) > 100
