@@ -10,19 +10,19 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from sinkprop.cli.drift import (
+from sinkprop.cli.evaluation.comparison import (
+    compared,
+    comparison_csv,
+    comparison_record,
+    print_comparison,
+)
+from sinkprop.cli.evaluation.drift import (
     DRIFTED,
     check_drift_options,
     drift_options,
     drifted,
     print_drift,
     write_reference,
-)
-from sinkprop.cli.evaluation.comparison import (
-    compared,
-    comparison_csv,
-    comparison_record,
-    print_comparison,
 )
 from sinkprop.cli.evaluation.options import OrderedCommand, System, SystemType, given_systems, input_files
 from sinkprop.cli.evaluation.results import (
