@@ -6,85 +6,36 @@
 #include "dispatch.hpp"
 #include "ideal.hpp"
 #include "kernels/cell_tables.hpp"
+#include "lists.hpp"
 #include "queries.hpp"
 
 namespace sinkprop {
 namespace {
 
-// Calls work(q, query, settings, plan, scratch, kernels) for every query of the batch. q is the query's index, and
-// `query` has its documents in the order that the kernels need. `kernels` has the functions of the instruction set in
-// use, `plan` names the method by which they process this query, `settings` are their settings, and `scratch` has
-// plan.scratch doubles.
-template <class Work>
-void each_query(const Batch& batch, Settings settings, int n_threads, Work&& work, std::size_t most = 0) {
-    const Kernels& kernels = kernels_in_use();
+// Returns 0 as the noise that is added to every score
+auto no_noise(std::size_t) {
+    return [](std::size_t) { return 0.0; };
+}
+
+// Settings with the method in use, and the tables that the kernels read
+Settings completed(Settings settings) {
     settings.method = method_in_use();
     settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
     settings.fine_cells = cell_table<8>();
-    const auto none = [](std::size_t) { return [](std::size_t) { return 0.0; }; };
-    each_arranged(
-        batch, settings, n_threads, none,
-        [&](std::size_t q, Query& query, Workspace& w) {
-            const Plan plan = kernels.plan(query, settings);
-            work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
-        },
-        most);
+    return settings;
 }
 
-// The expected gain of all queries with at most `most` documents, side by side; the arguments are those of
-// expected_gain
-void gain_side_by_side(const Batch& batch, const Settings& settings, std::size_t most, int n_threads, bool normalize,
-                       double factor, double* per_query, double* gradient) {
+// Calls work(q, query, settings, plan, scratch, kernels) for every query of the batch that is not left out. q is the
+// query's index, and `query` has its documents in the order that the kernels need. `kernels` has the functions of the
+// instruction set in use, `plan` names the method by which they process this query, `settings` are their settings, and
+// `scratch` has plan.scratch doubles.
+template <class Leave, class Work>
+void each_query(const Batch& batch, const Settings& given, int n_threads, Leave&& leave_out, Work&& work) {
     const Kernels& kernels = kernels_in_use();
-    const std::size_t W = kernels.lanes;
-    if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
-    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
-        Workspace& w = workspace();
-        const auto size = [&](std::size_t q) { return std::size_t(batch.offsets[q + 1] - batch.offsets[q]); };
-        std::vector<std::size_t>& order = w.beside;
-        order.clear();
-        for (std::size_t q = from; q < to; ++q) {
-            if (!is_beside(batch, q, most)) continue;
-            if (size(q))
-                order.push_back(q);
-            else
-                per_query[q] = 0;
-        }
-        // queries of about the same length stand side by side
-        const auto shorter = [&](std::size_t a, std::size_t b) { return size(a) < size(b); };
-        if (!std::is_sorted(order.begin(), order.end(), shorter)) std::stable_sort(order.begin(), order.end(), shorter);
-        double* space = w.lists.doubles((4 * most + 1) * W);
-        double *scores = space, *gains = scores + most * W, *places = gains + most * W, *slopes = places + most * W,
-               *values = slopes + most * W;
-        std::vector<std::size_t> sizes(W);
-        std::vector<const double*> D(W);
-        for (std::size_t g = 0; g < order.size(); g += W) {
-            const std::size_t count = std::min(W, order.size() - g), n = size(order[g + count - 1]);
-            for (std::size_t l = 0; l < W; ++l) {
-                // a lane without a query repeats the last one
-                const std::size_t q = order[g + std::min(l, count - 1)];
-                sizes[l] = size(q);
-                D[l] = batch.D + (batch.classes ? batch.classes[batch.row(q, 0)] * batch.stride : 0);
-                bool numbers = true;
-                for (std::size_t i = 0; i < sizes[l]; ++i) {
-                    const std::size_t row = batch.row(q, i);
-                    const double score = batch.scores[row];
-                    numbers &= score == score;
-                    scores[i * W + l] = score;
-                    gains[i * W + l] = batch.exponential ? exponential_gain(batch.gains[row]) : batch.gains[row];
-                }
-                if (!numbers) throw std::invalid_argument("scores must not be NaN");
-            }
-            kernels.lists_gain({n, sizes.data(), scores, gains, D.data(), normalize}, settings, factor,
-                               w.scratch.doubles(kernels.lists_scratch(n, settings)), values, places, slopes);
-            for (std::size_t l = 0; l < count; ++l) {
-                const std::size_t q = order[g + l];
-                per_query[q] = values[l];
-                for (std::size_t i = 0; i < sizes[l]; ++i)
-                    gradient[batch.row(q, std::size_t(places[i * W + l]))] = slopes[i * W + l];
-            }
-        }
-        w.shrink();
+    const Settings settings = completed(given);
+    each_arranged(batch, settings, n_threads, no_noise, leave_out, [&](std::size_t q, Query& query, Workspace& w) {
+        const Plan plan = kernels.plan(query, settings);
+        work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
     });
 }
 
@@ -127,18 +78,28 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
                    double* per_query, double* gradient, double* residual) {
+    const Kernels& in_use = kernels_in_use();
+    const Settings of_lists = completed(settings);
+    std::fill(per_query, per_query + batch.n_queries, 0.0);
+    const ListGroups groups(batch, of_lists, in_use);
+    each_group(batch, of_lists, groups, n_threads, normalize, no_noise, [&](const ListGroup& group) {
+        in_use.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
+        for (std::size_t l = 0; l < group.count; ++l) {
+            const std::size_t q = group.queries[l];
+            per_query[q] = group.values[l];
+            note_residual(residual, q);
+            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) {
+                const std::size_t at = i * in_use.lanes + l;
+                gradient[batch.row(q, std::size_t(group.places[at]))] = group.slopes[at];
+            }
+        }
+    });
+    if (groups.cover_all()) return;
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
     const std::size_t width = settings.width();
-    Settings automatic = settings;
-    automatic.method = method_in_use();
-    const std::size_t most = batch.n_terms ? 0 : kernels_in_use().longest_list(automatic);
-    if (most) {
-        gain_side_by_side(batch, automatic, most, n_threads, normalize, factor, per_query, gradient);
-        if (longest(batch) <= most && batch.n_classes == 1) return;
-    }
     each_query(
-        batch, settings, n_threads,
+        batch, settings, n_threads, [&](std::size_t q) { return groups.cover(batch, q); },
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
             if (query.n_terms)
                 query.ideal = norms(query, workspace().terms.data());
@@ -152,13 +113,12 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             } else {
                 per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
             }
-        },
-        most);
+        });
 }
 
 void project(const Batch& batch, const Settings& settings, int n_threads, double* out, double* residual) {
     each_query(
-        batch, settings, n_threads,
+        batch, settings, n_threads, [](std::size_t) { return false; },
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
             query.residual = note_residual(residual, q);
             kernels.project(query, s, plan, scratch, out);

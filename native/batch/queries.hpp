@@ -24,7 +24,6 @@ struct Workspace {
     // while `arrange` runs.
     std::vector<std::int32_t> classes, local;
     std::vector<Term> terms;
-    std::vector<std::size_t> beside;
     void shrink() {
         for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties, &lists}) b->shrink();
     }
@@ -126,28 +125,17 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             nullptr};
 }
 
-// Whether query q is processed beside others: it has at most `most` documents, all of one class. Depends on the query
-// alone, so that its results do, too.
-inline bool is_beside(const Batch& batch, std::size_t q, std::size_t most) {
-    const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
-    if (n > most) return false;
-    if (batch.classes && batch.n_classes > 1)
-        for (std::size_t i = 1; i < n; ++i)
-            if (batch.classes[batch.row(q, i)] != batch.classes[batch.row(q, 0)]) return false;
-    return true;
-}
-
-// Calls work(q, query, workspace) for every query q of the batch that is not processed beside others. noise_of(q)(i) is
-// added to the score of the i-th document of query q.
-template <class NoiseOf, class Work>
-void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Work&& work,
-                   std::size_t most = 0) {
+// Calls work(q, query, workspace) for every query q of the batch that is not left out. noise_of(q)(i) is added to the
+// score of the i-th document of query q.
+template <class NoiseOf, class Leave, class Work>
+void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Leave&& leave_out,
+                   Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;
     if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
     in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
-            if (most && is_beside(batch, q, most)) continue;
+            if (leave_out(q)) continue;
             Query query = arrange(batch, settings, q, w, noise_of(q));
             work(q, query, w);
         }

@@ -9,6 +9,7 @@
 #include "batch.hpp"
 #include "dispatch.hpp"
 #include "ideal.hpp"
+#include "lists.hpp"
 #include "queries.hpp"
 #include "splitmix64.hpp"
 
@@ -140,10 +141,39 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                       const double* query_weight, float least, int n_threads, double* per_query, float* gradient,
                       float* hessian, double* residual) {
     const Kernels& kernels = kernels_in_use();
+    const auto noise = [&](std::size_t q) { return Noise(batch, q, loss.noise, loss.seed); };
+    // Writes the derivatives of query q, whose i-th document has the derivative slope(i) and is in row row(i)
+    const auto write = [&](std::size_t q, std::size_t n, auto&& slope, auto&& row) {
+        double mean = 0;
+        for (std::size_t i = 0; i < n; ++i) mean += std::abs(slope(i));
+        mean *= loss.blend / double(n);
+        const double weight = query_weight ? query_weight[q] : 1, rest = 1 - loss.blend;
+        for (std::size_t i = 0; i < n; ++i) {
+            gradient[row(i)] = float(-weight * slope(i));
+            hessian[row(i)] = std::max(least, float(weight * (mean + rest * std::abs(slope(i)))));
+        }
+    };
+    Settings of_lists = settings;
+    of_lists.method = method_in_use();
+    std::fill(per_query, per_query + batch.n_queries, 0.0);
+    const ListGroups groups(batch, of_lists, kernels);
+    each_group(batch, of_lists, groups, n_threads, normalize, noise, [&](const ListGroup& group) {
+        kernels.tied_lists_gain(group.lists, of_lists, loss.widths, loss.n_widths, group.scratch, group.values,
+                                group.slopes);
+        for (std::size_t l = 0; l < group.count; ++l) {
+            const std::size_t q = group.queries[l], W = kernels.lanes;
+            per_query[q] = group.values[l];
+            note_residual(residual, q);
+            write(
+                q, group.lists.sizes[l], [&](std::size_t i) { return group.slopes[i * W + l]; },
+                [&](std::size_t i) { return batch.row(q, std::size_t(group.places[i * W + l])); });
+        }
+    });
+    if (groups.cover_all()) return;
     const Ideal ideal(batch.D, normalize ? longest(batch) : 0);
     const Norms norms(batch.terms, batch.n_terms, batch.n_terms ? longest(batch) : 0);
-    const auto noise = [&](std::size_t q) { return Noise(batch, q, loss.noise, loss.seed); };
-    each_arranged(batch, settings, n_threads, noise, [&](std::size_t q, Query& query, Workspace& w) {
+    const auto leave_out = [&](std::size_t q) { return groups.cover(batch, q); };
+    each_arranged(batch, settings, n_threads, noise, leave_out, [&](std::size_t q, Query& query, Workspace& w) {
         if (query.n_terms)
             query.ideal = norms(query, w.terms.data());
         else if (normalize)
@@ -170,14 +200,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                                        : kernels.tied_gain(s.ties, of_width, share, scratch, s.total, s.own));
         }
         distribute(query, batch.n_attributes, s);
-        double mean = 0;
-        for (std::size_t i = 0; i < query.n; ++i) mean += std::abs(s.slope[i]);
-        mean *= loss.blend / double(query.n);
-        const double weight = query_weight ? query_weight[q] : 1, rest = 1 - loss.blend;
-        for (std::size_t i = 0; i < query.n; ++i) {
-            gradient[query.rows[i]] = float(-weight * s.slope[i]);
-            hessian[query.rows[i]] = std::max(least, float(weight * (mean + rest * std::abs(s.slope[i]))));
-        }
+        write(q, query.n, [&](std::size_t i) { return s.slope[i]; }, [&](std::size_t i) { return query.rows[i]; });
     });
 }
 

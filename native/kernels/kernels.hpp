@@ -112,15 +112,16 @@ struct Ties {
     double* residual;  // as in Query
 };
 
-// Short queries that are processed side by side, one in each lane (side_by_side.hpp), with all documents of one class
+// Short queries that are processed together, one in each lane of a register (lists.hpp), each with documents of one
+// class. In an array (n, lanes), the i-th document of the query in lane l is element i * lanes + l; elements behind a
+// query's documents are not read.
 struct Lists {
-    std::size_t n;             // number of documents of the longest one
-    const std::size_t* sizes;  // (lanes,) number of documents of each, at least 1
-    // (n, lanes) scores, and gains that are not yet divided by the ideal gain, in the order of the caller's documents.
-    // Elements behind a query's documents are not read.
-    const double *scores, *gains;
-    const double* const* D;  // (lanes,) pointers to the (n,) weights of the ranks of each query
-    bool normalize;          // whether gains are divided by the ideal gain
+    std::size_t n;             // number of documents of the longest query
+    const std::size_t* sizes;  // (lanes,) number of documents of each query, at least 1
+    const double* scores;      // (n, lanes) in decreasing order, as sort_lists leaves them
+    const double* gains;       // (n, lanes) in the order of the scores, not yet divided by the ideal gain
+    const double* const* D;    // (lanes,) pointers to the (n,) weights of the ranks of each query
+    bool normalize;            // whether gains are divided by the ideal gain
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs
@@ -147,14 +148,19 @@ struct Kernels {
     // shape is (rows, width).
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
-    std::size_t lanes;  // number of queries that are processed side by side
-    // Number of documents up to which a query with one class of documents is processed beside others; 0 for none
-    std::size_t (*longest_list)(const Settings&);
-    // Writes the expected gain of each query to values (lanes,), the places of its documents in decreasing order of
-    // scores to places (n, lanes), and `factor` times the derivatives with respect to their scores, in the same order,
-    // to slopes (n, lanes). The scratch has lists_scratch() doubles.
-    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* places,
-                       double* slopes);
+    std::size_t lanes;  // number of queries that are processed together
+    // Whether a query of n documents of one class is processed as one of several lists: the number of documents of the
+    // longest query that can be another of them, or 0
+    std::size_t (*longest_list)(std::size_t n, const Settings&);
+    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes)
+    void (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
+    // Writes the expected gain of each query to values (lanes,), and `factor` times the derivatives with respect to the
+    // scores, in their order, to slopes (n, lanes). The scratch has lists_scratch() doubles.
+    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
+    // The same for the mean of the expected gains under the Laplace kernel with several widths. The derivatives are
+    // those of boosted trees: means over all orders of tied documents (ties.hpp).
+    void (*tied_lists_gain)(const Lists&, const Settings&, const double* widths, std::size_t n_widths, double* scratch,
+                            double* values, double* slopes);
     std::size_t (*lists_scratch)(std::size_t n, const Settings&);
     // Returns the expected gain under the Laplace kernel. Its derivative with respect to the score of a document is a
     // linear function of the document's gain. Adds `factor` times the sum of the derivatives of each tie's documents to

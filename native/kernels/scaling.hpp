@@ -80,19 +80,34 @@ SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
 template <class Operator>
 constexpr bool has_ties = false;
 
-// Whether the vectors of an operator hold W queries side by side, one in each lane (see side_by_side.hpp). Otherwise
-// they hold W documents of one query.
+// Whether the vectors of an operator hold W queries, one in each lane (see lists.hpp). Otherwise they hold W documents
+// of one query.
 template <class Operator>
-constexpr bool side_by_side = false;
+constexpr bool in_lists = false;
 
 // The sum of a vector's elements over the documents of each query, in every lane that belongs to the query. `sums` has
-// the sum over the registers of the vector.
+// the sum over the registers of the vector, from the first to the last.
 template <class Operator>
 SINKPROP_INLINE Lanes whole(const Operator&, Lanes sums) {
-    if constexpr (side_by_side<Operator>)
+    if constexpr (in_lists<Operator>)
         return sums;
     else
         return Lanes::all(sum(sums));
+}
+
+// The same for a vector x whose registers were summed up in the order in which an operator went through them. For
+// lists, this order depends on the longest of the queries, so that they are summed up once more.
+template <class Operator>
+SINKPROP_INLINE Lanes whole(const Operator& A, Lanes sums, const double* x) {
+    if constexpr (in_lists<Operator>) {
+        Lanes parts[4] = {Lanes::all(0), Lanes::all(0), Lanes::all(0), Lanes::all(0)};
+        std::size_t i = 0;
+        for (; i + 3 * W < A.size; i += 4 * W)
+            for (int part = 0; part < 4; ++part) parts[part] = parts[part] + load(x, i + part * W);
+        for (int part = 0; i < A.size; i += W, ++part) parts[part] = parts[part] + load(x, i);
+        return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    }
+    return whole(A, sums);
 }
 
 // The expected gain sum_jk g_j D[c_j, k] Pi_jk. Document j has the gain g_j and the class c_j, D[c, k] is the discount
@@ -149,7 +164,7 @@ inline void scale(const Operator& A, int T, double epsilon, double* q) {
     if (T) A.prepare(q);
     for (int t = 0; t < T; ++t) {
         double* next = q + (t + 1) * N;
-        const Lanes shift = Lanes::all(epsilon) * whole(A, total);
+        const Lanes shift = Lanes::all(epsilon) * whole(A, total, q + t * N);
         total = Lanes::all(0);
         A.apply(q + t * N, t, t + 1 < T ? next : nullptr, [&](std::size_t i, Lanes k, Lanes mask) SINKPROP_LAMBDA {
             const Lanes r = mask / (k + shift);
@@ -206,6 +221,10 @@ SINKPROP_INLINE Lanes gain(const Operator& A, std::size_t c, const double* g, co
         fma(gi, z, load(a.u_bar, i)).store(a.u_bar + i);
         if constexpr (has_ties<Operator>) A.note(c, i, z, load(pi.u, i), load(pi.v, i));
     });
+    if constexpr (in_lists<Operator>) {  // u_bar is g * z, because lists have one class
+        f = Lanes::all(0);
+        for (std::size_t i = 0; i < A.size; i += W) f = fma(load(pi.u, i), load(a.u_bar, i), f);
+    }
     return whole(A, f);
 }
 
@@ -255,7 +274,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     A.prepare(p);
     for (int t = T - 1; t > 0; --t) {
         const double* qt = q + t * N;
-        const Lanes shift = Lanes::all(epsilon) * whole(A, total);
+        const Lanes shift = Lanes::all(epsilon) * whole(A, total, p);
         const bool direct = t == T - 1;
         total = Lanes::all(0);
         A.apply_rev(p, t - 1, p_next, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double* out) SINKPROP_LAMBDA {
@@ -299,7 +318,7 @@ inline Lanes expected_gain(const Operator& A, const GainView& view, const Normal
     const double epsilon = normalization.epsilon;
     double* q = scratch;
     const Adjoints a(q + (T + 1) * N, N);
-    if constexpr (side_by_side<Operator>)
+    if constexpr (in_lists<Operator>)
         scale(A, T, epsilon, q);
     else
         normalize(A, normalization, q);
@@ -317,7 +336,7 @@ inline Lanes expected_gain(const Operator& A, const GainView& view, const Normal
         value = value + gain(A, c, g, d, T, epsilon, pi, a);
         gain_rev(A, c, g, d, T, epsilon, pi, a, gradient);
     }
-    if constexpr (!side_by_side<Operator>)
+    if constexpr (!in_lists<Operator>)
         normalize_rev(A, normalization, q, a, gradient);
     else if (T)
         scale_rev(A, T, epsilon, q, a, gradient);

@@ -1,0 +1,370 @@
+// Products with the matrices A_ij = K(y_i - y_j) of W queries, one in each lane (lists.hpp), and with the derivatives
+// (dA)_ij = unit * d(A_ij) / dy_i, in the four ways of docs/linear-time.md 3.5. The operators offer what scaling.hpp
+// asks for.
+#pragma once
+
+#include "cell_sums.hpp"
+#include "exponential_sums.hpp"
+#include "lists.hpp"
+#include "matrix_sums.hpp"
+
+namespace sinkprop {
+namespace SINKPROP_ISA {
+
+// Base class of the operators: their mask, and the derivatives that they remember
+template <class Operator>
+struct ListOperator : Remembering<Operator> {
+    std::size_t n, size;
+    double unit;
+    const double* mask;
+
+    static constexpr std::size_t scratch(std::size_t n, int T) { return (std::size_t(T) + 1) * n * W; }
+
+    ListOperator(const ListArrays& arrays, double unit_, double* space)
+        : n(arrays.n), size(arrays.size), unit(unit_), mask(arrays.mask) {
+        this->memory = space;
+    }
+};
+
+// The Laplace kernel, by two sweeps as in LaplaceSums: with H_i = e_i H_(i-1) + x_i and G_i = e_(i+1) G_(i+1) + x_i,
+//   (A x)_i = H_i + G_i - x_i,      (dA x)_i = H_i - G_i.
+// Both sweeps advance in one loop, from opposite ends, so that the latency of one hides behind the other. Up to the
+// middle they store their states; beyond it, each document has the state of one sweep in a register and that of the
+// other in memory.
+struct LaplaceLists : ListOperator<LaplaceLists> {
+    using Base = ListOperator<LaplaceLists>;
+    double *e, *states;  // (n + 1, W) decay from the previous document, and 0 at both ends; (n, W)
+
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (2 * n + 1) * W; }
+
+    LaplaceLists(const ListArrays& arrays, const double* y, double tau, int T, double* space)
+        : Base(arrays, tau, space) {
+        e = space + Base::scratch(n, T);
+        states = e + size + W;
+        const Lanes width = Lanes::all(tau);
+        for (std::size_t i = W; i < size; i += W) exp((load(y, i) - load(y, i - W)) / width).store(e + i);
+        Lanes::all(0).store(e);
+        Lanes::all(0).store(e + size);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        Lanes H = Lanes::all(0), G = Lanes::all(0);
+        std::size_t i = 0, j = size;  // documents from i on, and before j, have not been reached by the sweeps
+        for (; i + W < j; i += W) {
+            j -= W;
+            H = fma(load(e, i), H, load(x, i));
+            G = fma(load(e, j + W), G, load(x, j));
+            H.store(states + i);
+            G.store(states + j);
+        }
+        if (i < j) {
+            j -= W;
+            const Lanes xi = load(x, i);
+            H = fma(load(e, i), H, xi);
+            G = fma(load(e, j + W), G, xi);
+            finish(i, H + G - xi, H - G);
+            i += W;
+        }
+        for (; i < size; i += W) {
+            j -= W;
+            const Lanes xi = load(x, i), xj = load(x, j), Gi = load(states, i), Hj = load(states, j);
+            H = fma(load(e, i), H, xi);
+            G = fma(load(e, j + W), G, xj);
+            finish(i, H + Gi - xi, H - Gi);
+            finish(j, Hj + G - xj, Hj - G);
+        }
+    }
+};
+
+// The same with a derivative that is 0 between tied documents (ListTies). The states S and R of the sweeps down and up
+// leave out the documents of a tie: S_i = e_i H_(i-1) for the first document of a tie, S_i = S_(i-1) for the others.
+// A document without ties has the same bits as in LaplaceLists.
+struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
+    using Base = ListOperator<TiedLaplaceLists>;
+    LaplaceLists sums;
+    const double* tied;
+    double *first, *S;  // (n + 1, W) e, and 0 for a document tied with the one before it; (n, W)
+
+    static constexpr std::size_t scratch(std::size_t n, int T) { return LaplaceLists::scratch(n, T) + (2 * n + 1) * W; }
+
+    TiedLaplaceLists(const ListArrays& arrays, const ListTies& ties, const double* y, double tau, int T, double* space)
+        : Base(arrays, tau, space), sums(arrays, y, tau, T, space), tied(ties.tied) {
+        first = space + LaplaceLists::scratch(n, T);
+        S = first + size + W;
+        const Lanes zero = Lanes::all(0);
+        for (std::size_t i = 0; i < size; i += W)
+            Lanes::where_less(zero, load(tied, i), zero, load(sums.e, i)).store(first + i);
+        zero.store(first + size);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        const double* e = sums.e;
+        const Lanes zero = Lanes::all(0);
+        Lanes H = zero, G = zero, R = zero, s = zero;
+        for (std::size_t i = 0; i < size; i += W) {
+            s = fma(load(first, i), H, load(tied, i) * s);
+            H = fma(load(e, i), H, load(x, i));
+            s.store(S + i);
+            H.store(sums.states + i);
+        }
+        for (std::size_t i = size; i > 0;) {
+            i -= W;
+            const Lanes below = i + W < size ? load(tied, i + W) : zero, xi = load(x, i), Hi = load(sums.states, i);
+            R = fma(load(first, i + W), G, below * R);
+            G = fma(load(e, i + W), G, xi);
+            const Lanes in_tie = load(tied, i) + below;
+            finish(i, Hi + G - xi, Lanes::where_less(zero, in_tie, load(S, i) - R, Hi - G));
+        }
+    }
+};
+
+// The Gaussian kernel of the shortest queries: the entries of A and dA below the diagonal, which are those above it for
+// A, and the negative of those above it for dA
+struct MatrixLists : ListOperator<MatrixLists> {
+    using Base = ListOperator<MatrixLists>;
+    double *K, *dK;  // (n (n - 1) / 2, W) entry (i, j), j < i, is element i (i - 1) / 2 + j
+
+    static constexpr std::size_t pairs(std::size_t n) { return n * (n - 1) / 2; }
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + 2 * pairs(n) * W; }
+
+    MatrixLists(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
+        : Base(arrays, sigma, space) {
+        K = space + Base::scratch(n, T);
+        dK = K + pairs(n) * W;
+        const Lanes width = Lanes::all(sigma);
+        double *k = K, *dk = dK;
+        for (std::size_t i = W; i < size; i += W)
+            for (std::size_t j = 0; j < i; j += W, k += W, dk += W) {
+                Lanes a, da;
+                gaussian_entry((load(y, i) - load(y, j)) / width, a, da);
+                a.store(k);
+                da.store(dk);
+            }
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        const double *row = K, *drow = dK;
+        for (std::size_t i = 0; i < size; i += W) {
+            Lanes k = load(x, i), dk = Lanes::all(0);
+            for (std::size_t j = 0; j < i; j += W, row += W, drow += W) {
+                const Lanes xj = load(x, j);
+                k = fma(load(row, 0), xj, k);
+                dk = fma(load(drow, 0), xj, dk);
+            }
+            const double *below = row + i, *dbelow = drow + i;
+            Lanes up = Lanes::all(0);
+            for (std::size_t j = i + W; j < size; below += j, dbelow += j, j += W) {
+                const Lanes xj = load(x, j);
+                k = fma(load(below, 0), xj, k);
+                up = fma(load(dbelow, 0), xj, up);
+            }
+            finish(i, k, dk - up);
+        }
+    }
+};
+
+// The Gaussian kernel if the scores lie far apart: the entries of documents at most `band` ranks apart, as in
+// BandedSums. The bands of the queries differ; entries outside of a query's band are 0.
+struct BandedLists : ListOperator<BandedLists> {
+    using Base = ListOperator<BandedLists>;
+    std::size_t band;
+    double *K, *dK;  // (n, band, W) entry (i, i + o) is element i * band + o - 1
+
+    static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
+        return Base::scratch(n, T) + 2 * band * n * W;
+    }
+
+    // Number of ranks up to which two documents of the query in lane l can be closer than `cut` widths, or `most` + 1
+    static std::size_t needed(const Lists& lists, double sigma, std::size_t most, std::size_t l) {
+        const double* y = lists.scores + l;
+        std::size_t band = 0;
+        for (std::size_t i = 0; i + band < lists.sizes[l]; ++i)
+            while (i + band + 1 < lists.sizes[l] && (y[i * W] - y[(i + band + 1) * W]) / sigma < BandedSums::cut)
+                if (++band > most) return band;
+        return band;
+    }
+
+    BandedLists(const ListArrays& arrays, const double* y, double sigma, std::size_t band_, const std::size_t* bands,
+                int T, double* space)
+        : Base(arrays, sigma, space), band(band_) {
+        K = space + Base::scratch(n, T);
+        dK = K + band * size;
+        double own[W];
+        for (std::size_t l = 0; l < W; ++l) own[l] = double(bands[l]);
+        const Lanes widest = Lanes::load(own), width = Lanes::all(sigma), zero = Lanes::all(0);
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t o = 1; o <= band; ++o) {
+                Lanes k = zero, dk = zero;
+                if (i + o < n) gaussian_entry((load(y, i * W) - load(y, (i + o) * W)) / width, k, dk);
+                const Lanes distance = Lanes::all(double(o));
+                Lanes::where_less(widest, distance, zero, k).store(K + (i * band + o - 1) * W);
+                Lanes::where_less(widest, distance, zero, dk).store(dK + (i * band + o - 1) * W);
+            }
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        for (std::size_t i = 0; i < n; ++i) {
+            // products must be positive in the padding, too
+            Lanes k = load(x, i * W) + (Lanes::all(1) - load(mask, i * W)), down = Lanes::all(0), up = down;
+            const double *row = K + i * band * W, *drow = dK + i * band * W;
+            for (std::size_t o = 1; o <= band && i + o < n; ++o) {
+                const Lanes below = load(x, (i + o) * W);
+                k = fma(load(row, (o - 1) * W), below, k);
+                down = fma(load(drow, (o - 1) * W), below, down);
+            }
+            for (std::size_t o = 1; o <= band && o <= i; ++o) {
+                const std::size_t at = ((i - o) * band + o - 1) * W;
+                const Lanes above = load(x, (i - o) * W);
+                k = fma(load(K, at), above, k);
+                up = fma(load(dK, at), above, up);
+            }
+            finish(i * W, k, down - up);
+        }
+    }
+};
+
+// The Gaussian kernel as a sum of P pairs of complex exponentials, by two sweeps as in GaussianSums. The states leave
+// out the document itself: H_i = e_i (H_(i-1) + x_(i-1)) and G_i = e_(i+1) (G_(i+1) + x_(i+1)), so that
+//   (A x)_i = x_i + 2 Re sum_m w_m (H_i + G_i),      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i).
+// The sweep up stores these sums for its own states only, which are two numbers per document in the place of 2 P.
+template <int P>
+struct GaussianLists : ListOperator<GaussianLists<P>> {
+    using Base = ListOperator<GaussianLists<P>>;
+    using Coefficients = GaussCoefficients<P>;
+    using Base::mask, Base::n, Base::size;
+    double *decay, *sums;  // (n, 2 P, W) real, then imaginary parts of e_i; (n, 2, W) the sums of the sweep up
+
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (2 * P + 2) * n * W; }
+
+    GaussianLists(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
+        : Base(arrays, sigma / sqrt2, space) {
+        decay = space + Base::scratch(n, T);
+        sums = decay + 2 * P * size;
+        const Lanes width = Lanes::all(sigma), scale = Lanes::all(sqrt2), most = Lanes::all(GaussianSums<P>::t_max);
+        for (std::size_t i = 1; i < n; ++i) {
+            const Lanes t = minimum(scale * ((load(y, (i - 1) * W) - load(y, i * W)) / width), most);
+            for (int m = 0; m < P; ++m) {
+                Lanes sine, cosine;
+                const Lanes radius = exp(Lanes::all(-Coefficients::s_re[m]) * t);
+                sincos(Lanes::all(Coefficients::s_im[m]) * t, sine, cosine);
+                (radius * cosine).store(decay + (2 * P * i + m) * W);
+                (-(radius * sine)).store(decay + (2 * P * i + P + m) * W);
+            }
+        }
+    }
+
+    // The states of a sweep, and the two sums over them
+    struct State {
+        Lanes re[P], im[P];
+        SINKPROP_INLINE State() {
+            for (int m = 0; m < P; ++m) re[m] = im[m] = Lanes::all(0);
+        }
+        SINKPROP_INLINE void step(const double* e, Lanes x, Lanes& k, Lanes& dk) {
+            k = dk = Lanes::all(0);
+            for (int m = 0; m < P; ++m) {
+                const Lanes a = load(e, m * W), b = load(e, (P + m) * W), sum = re[m] + x;
+                re[m] = fma(a, sum, -(b * im[m]));
+                im[m] = fma(a, im[m], b * sum);
+                constexpr const double *wr = Coefficients::w_re, *wi = Coefficients::w_im, *sr = Coefficients::s_re,
+                                       *si = Coefficients::s_im;
+                k = fma(Lanes::all(2 * wr[m]), re[m], fma(Lanes::all(-2 * wi[m]), im[m], k));
+                dk = fma(Lanes::all(2 * (wr[m] * sr[m] - wi[m] * si[m])), re[m],
+                         fma(Lanes::all(-2 * (wr[m] * si[m] + wi[m] * sr[m])), im[m], dk));
+            }
+        }
+    };
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        Lanes k = Lanes::all(0), dk = k;
+        k.store(sums + (2 * n - 2) * W);
+        k.store(sums + (2 * n - 1) * W);
+        State up, down;
+        for (std::size_t i = n - 1; i > 0; --i) {
+            up.step(decay + 2 * P * i * W, load(x, i * W), k, dk);
+            k.store(sums + (2 * i - 2) * W);
+            dk.store(sums + (2 * i - 1) * W);
+        }
+        k = dk = Lanes::all(0);
+        for (std::size_t i = 0; i < n; ++i) {
+            if (i) down.step(decay + 2 * P * i * W, load(x, (i - 1) * W), k, dk);
+            // products must be positive in the padding, too
+            const Lanes own = load(x, i * W) + (Lanes::all(1) - load(mask, i * W));
+            finish(i * W, own + (k + load(sums, 2 * i * W)), dk - load(sums, (2 * i + 1) * W));
+        }
+    }
+};
+
+// The Gaussian kernel if all scores of a query lie in one cell of GaussianCells, whose polynomials this operator takes.
+template <int P>
+struct PolynomialLists : ListOperator<PolynomialLists<P>> {
+    using Base = ListOperator<PolynomialLists<P>>;
+    using Base::size;
+    double* place;  // (n, W) position of each document in the cell, from -1 to 1
+    const double* T;
+
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + n * W; }
+
+    // Whether the scores of the query in lane l lie in one cell
+    static bool fits(const Lists& lists, double sigma, std::size_t l) {
+        return lists.scores[l] - lists.scores[(lists.sizes[l] - 1) * W + l] < 2 * GaussianCells<P>::half_cell(sigma);
+    }
+
+    PolynomialLists(const ListArrays& arrays, const double* y, double sigma, const double* table, int T_, double* space)
+        : Base(arrays, GaussianCells<P>::half_cell(sigma), space),
+          place(space + Base::scratch(arrays.n, T_)),
+          T(table + CellShape<P>::reach * P * cell_stride<P>) {
+        const Lanes half = Lanes::all(Base::unit), top = load(y, 0),
+                    middle = Lanes::all(0.5) * (top - load(y, size - W));
+        for (std::size_t i = 0; i < size; i += W) (((top - load(y, i)) - middle) / half).store(place + i);
+    }
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        Lanes M[P], L[P];
+        for (int r = 0; r < P; ++r) M[r] = Lanes::all(0);
+        for (std::size_t i = 0; i < size; i += W) {
+            const Lanes a = load(place, i), a2 = a * a;
+            Lanes even = load(x, i), odd = even * a;
+            for (int r = 0; r < P; r += 2) {
+                M[r] = M[r] + even;
+                M[r + 1] = M[r + 1] + odd;
+                even = even * a2;
+                odd = odd * a2;
+            }
+        }
+        for (int s = 0; s < P; ++s) {
+            L[s] = Lanes::all(0);
+            for (int r = s % 2; r < P; r += 2) L[s] = fma(Lanes::all(T[r * cell_stride<P> + s]), M[r], L[s]);
+        }
+        for (std::size_t i = 0; i < size; i += W) {
+            const Lanes a = load(place, i);
+            Lanes k = L[P - 1], dk = Lanes::all(-(P - 1)) * L[P - 1];
+            for (int s = P - 2; s > 0; --s) {
+                k = fma(k, a, L[s]);
+                dk = fma(dk, a, Lanes::all(-s) * L[s]);
+            }
+            finish(i, fma(k, a, L[0]), dk);
+        }
+    }
+};
+
+template <>
+constexpr bool in_lists<LaplaceLists> = true;
+template <>
+constexpr bool in_lists<TiedLaplaceLists> = true;
+template <>
+constexpr bool in_lists<MatrixLists> = true;
+template <>
+constexpr bool in_lists<BandedLists> = true;
+template <int P>
+constexpr bool in_lists<GaussianLists<P>> = true;
+template <int P>
+constexpr bool in_lists<PolynomialLists<P>> = true;
+
+}  // namespace SINKPROP_ISA
+}  // namespace sinkprop
