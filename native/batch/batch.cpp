@@ -12,11 +12,6 @@
 namespace sinkprop {
 namespace {
 
-// Returns 0 as the noise that is added to every score
-auto no_noise(std::size_t) {
-    return [](std::size_t) { return 0.0; };
-}
-
 // Settings with the method in use, and the tables that the kernels read
 Settings completed(Settings settings) {
     settings.method = method_in_use();
@@ -33,7 +28,7 @@ template <class Leave, class Work>
 void each_query(const Batch& batch, const Settings& given, int n_threads, Leave&& leave_out, Work&& work) {
     const Kernels& kernels = kernels_in_use();
     const Settings settings = completed(given);
-    each_arranged(batch, settings, n_threads, no_noise, leave_out, [&](std::size_t q, Query& query, Workspace& w) {
+    each_arranged(batch, settings, n_threads, NoNoise(), leave_out, [&](std::size_t q, Query& query, Workspace& w) {
         const Plan plan = kernels.plan(query, settings);
         work(q, query, settings, plan, w.scratch.doubles(plan.scratch), kernels);
     });
@@ -82,7 +77,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     const Settings of_lists = completed(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
     const ListGroups groups(batch, of_lists, in_use);
-    each_group(batch, of_lists, groups, n_threads, normalize, no_noise, [&](const ListGroup& group) {
+    each_group(batch, of_lists, groups, n_threads, normalize, NoNoise(), [&](const ListGroup& group) {
         in_use.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
         for (std::size_t l = 0; l < group.count; ++l) {
             const std::size_t q = group.queries[l];

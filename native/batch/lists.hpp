@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <vector>
 
@@ -74,46 +75,72 @@ struct ListGroup {
     double *values, *slopes, *scratch;
 };
 
-// Calls work(group) for every group. noise_of(q)(i) is added to the score of the i-th document of query q.
-template <class NoiseOf, class Work>
-void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads, bool normalize,
-                NoiseOf&& noise_of, Work&& work) {
+// The documents of a group, in W lanes
+template <std::size_t W>
+class GroupRows {
+  public:
+    std::size_t sizes[W];
+    const double* D[W];
+
+    GroupRows(const Batch& batch, const std::size_t* queries) : batch_(batch) {
+        for (std::size_t l = 0; l < W; ++l) {
+            const std::size_t q = queries[l];
+            begin_[l] = std::size_t(batch.offsets[q]);
+            sizes[l] = std::size_t(batch.offsets[q + 1]) - begin_[l];
+            D[l] = batch.D + (batch.classes ? batch.classes[row(l, 0)] * batch.stride : 0);
+        }
+    }
+
+    std::size_t row(std::size_t l, std::size_t i) const {
+        return batch_.rows ? std::size_t(batch_.rows[begin_[l] + i]) : begin_[l] + i;
+    }
+
+    // Calls use(i, l) for every document; most of the calls for one i come one after another, which is faster than
+    // going through the memory of one lane at a time. The sizes increase with the lane.
+    template <class Use>
+    void each(Use&& use) const {
+        for (std::size_t i = 0; i < sizes[0]; ++i)
+            for (std::size_t l = 0; l < W; ++l) use(i, l);
+        for (std::size_t l = 1; l < W; ++l)
+            for (std::size_t i = sizes[0]; i < sizes[l]; ++i) use(i, l);
+    }
+
+  private:
+    const Batch& batch_;
+    std::size_t begin_[W];
+};
+
+// Calls work(group) for every group, with the number W of lanes. `noise` has a function keys, which returns a number
+// for each of W queries, and noise(key, i) is added to the score of the query's i-th document.
+template <std::size_t W, class Noise, class Work>
+void each_group_of(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads,
+                   bool normalize, const Noise& noise, Work&& work) {
     const Kernels& kernels = kernels_in_use();
-    const std::size_t W = kernels.lanes;
-    if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
     const std::size_t piece = (piece_of(batch) + W - 1) / W;
     in_parallel(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
-        std::vector<std::size_t> sizes(W);
-        std::vector<const double*> D(W);
         for (std::size_t g = from; g < to; ++g) {
-            const std::size_t* queries = groups.queries.data() + groups.first[g];
             const std::size_t count = groups.first[g + 1] - groups.first[g];
-            const auto query = [&](std::size_t l) { return queries[std::min(l, count - 1)]; };
-            for (std::size_t l = 0; l < W; ++l) {
-                sizes[l] = std::size_t(batch.offsets[query(l) + 1] - batch.offsets[query(l)]);
-                D[l] = batch.D + (batch.classes ? batch.classes[batch.row(query(l), 0)] * batch.stride : 0);
-            }
-            const std::size_t n = sizes[count - 1];
+            std::size_t queries[W];
+            for (std::size_t l = 0; l < W; ++l) queries[l] = groups.queries[groups.first[g] + std::min(l, count - 1)];
+            const GroupRows<W> group(batch, queries);
+            const std::size_t n = group.sizes[W - 1];
             double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
                    *slopes = places + n * W, *values = slopes + n * W;
+            const auto keys = noise.template keys<W>(batch, queries);
             bool numbers = true;
-            for (std::size_t l = 0; l < W; ++l) {
-                const auto noise = noise_of(query(l));
-                for (std::size_t i = 0; i < sizes[l]; ++i) {
-                    const double score = batch.scores[batch.row(query(l), i)] + noise(i);
-                    numbers &= score == score;
-                    scores[i * W + l] = score;
-                }
-            }
+            group.each([&](std::size_t i, std::size_t l) {
+                const double score = batch.scores[group.row(l, i)] + noise(keys[l], i);
+                numbers &= score == score;
+                scores[i * W + l] = score;
+            });
             if (!numbers) throw std::invalid_argument("scores must not be NaN");
-            kernels.sort_lists(n, sizes.data(), scores, places);
-            for (std::size_t l = 0; l < W; ++l)
-                for (std::size_t i = 0; i < sizes[l]; ++i) {
-                    const double gain = batch.gains[batch.row(query(l), std::size_t(places[i * W + l]))];
-                    gains[i * W + l] = batch.exponential ? exponential_gain(gain) : gain;
-                }
-            work(ListGroup{{n, sizes.data(), scores, gains, D.data(), normalize},
+            kernels.sort_lists(n, group.sizes, scores, places);
+            group.each([&](std::size_t i, std::size_t l) {
+                const double gain = batch.gains[group.row(l, std::size_t(places[i * W + l]))];
+                gains[i * W + l] = batch.exponential ? exponential_gain(gain) : gain;
+            });
+            work(ListGroup{{n, group.sizes, scores, gains, group.D, normalize},
                            count,
                            queries,
                            places,
@@ -123,6 +150,20 @@ void each_group(const Batch& batch, const Settings& settings, const ListGroups& 
         }
         w.shrink();
     });
+}
+
+template <class Noise, class Work>
+void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads, bool normalize,
+                const Noise& noise, Work&& work) {
+    if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
+    switch (kernels_in_use().lanes) {
+        case 2:
+            return each_group_of<2>(batch, settings, groups, n_threads, normalize, noise, work);
+        case 4:
+            return each_group_of<4>(batch, settings, groups, n_threads, normalize, noise, work);
+        default:
+            return each_group_of<8>(batch, settings, groups, n_threads, normalize, noise, work);
+    }
 }
 
 }  // namespace sinkprop

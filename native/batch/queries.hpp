@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -61,11 +62,20 @@ inline std::size_t piece_of(const Batch& batch) {
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
+// The noise that is added to scores where there is none, see Noise in trees.cpp
+struct NoNoise {
+    template <std::size_t W>
+    std::array<std::uint64_t, W> keys(const Batch&, const std::size_t*) const {
+        return {};
+    }
+    double operator()(std::uint64_t, std::size_t) const { return 0; }
+};
+
 // Puts the documents of query q into the order that the kernels need: by decreasing score. For a partitioned measure,
-// the order is left as given. Otherwise noise(i) is added to
-// the score of the i-th document before sorting.
-template <class Added>
-Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Added& noise) {
+// the order is left as given. Otherwise noise is added to the
+// scores before sorting.
+template <class Noise>
+Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Noise& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();
     auto row = [&](std::size_t i) { return batch.row(q, i); };
     std::size_t* rows = static_cast<std::size_t*>(w.index.bytes(n * sizeof(std::size_t)));
@@ -76,7 +86,8 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             for (std::size_t d = 0; d < width; ++d) scores[width * i + d] = batch.scores[width * rows[i] + d];
         }
     } else {
-        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(i); }, row, w.sorting, scores, rows);
+        const std::uint64_t key = noise.template keys<1>(batch, &q)[0];
+        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(key, i); }, row, w.sorting, scores, rows);
     }
     if (batch.n_attributes && n > SIZE_MAX / sizeof(double) / batch.n_attributes) throw std::bad_alloc();
     double* gains = w.gains.doubles(n * (batch.n_terms ? batch.n_attributes : 1));
@@ -125,10 +136,9 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             nullptr};
 }
 
-// Calls work(q, query, workspace) for every query q of the batch that is not left out. noise_of(q)(i) is added to the
-// score of the i-th document of query q.
-template <class NoiseOf, class Leave, class Work>
-void each_arranged(const Batch& batch, const Settings& settings, int n_threads, NoiseOf&& noise_of, Leave&& leave_out,
+// Calls work(q, query, workspace) for every query q of the batch that is not left out, with noise added to its scores
+template <class Noise, class Leave, class Work>
+void each_arranged(const Batch& batch, const Settings& settings, int n_threads, const Noise& noise, Leave&& leave_out,
                    Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;
     if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
@@ -136,7 +146,7 @@ void each_arranged(const Batch& batch, const Settings& settings, int n_threads, 
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             if (leave_out(q)) continue;
-            Query query = arrange(batch, settings, q, w, noise_of(q));
+            Query query = arrange(batch, settings, q, w, noise);
             work(q, query, w);
         }
         w.shrink();

@@ -1,6 +1,7 @@
 // The derivatives that boosted trees are grown on. Noise is added to the scores, the derivatives of tied documents are
 // averaged over the orders of these documents, and curvatures take the place of second derivatives.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -16,37 +17,51 @@
 namespace sinkprop {
 namespace {
 
-// Noise that is added to the scores of the q-th query: nearly normal, with the given standard deviation. It is a
-// function of the seed, of q and of the query's scores; if one bit of any score changes, all of the query's noise
-// changes.
+// Noise that is added to scores: nearly normal, with the given standard deviation. That of a query is a function of the
+// seed, of the query's index and of its scores; if one bit of any score changes, all of the query's noise changes.
 class Noise {
   public:
-    Noise(const Batch& batch, std::size_t q, double deviation, std::uint64_t seed) : scale_(0) {
-        if (!(deviation > 0)) return;
+    Noise(double deviation, std::uint64_t seed) : scale_(0), seed_(seed) {
         // the sum of four 16-bit uniform numbers has a variance of 4 (2^32 - 1) / 12
-        scale_ = deviation / std::sqrt((65536.0 * 65536.0 - 1) / 3);
-        key_ = splitmix64(seed ^ splitmix64(q + 1));
-        const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
-        for (std::size_t i = 0; i < n; ++i) {
-            std::uint64_t bits;
-            // adding 0 turns -0 into 0, so that equal scores have equal bits
-            const double score = batch.scores[batch.row(q, i)] + 0.0;
-            std::memcpy(&bits, &score, sizeof bits);
-            key_ = (key_ ^ bits) * 0x9E3779B97F4A7C15u;
-            key_ ^= key_ >> 29;
-        }
+        if (deviation > 0) scale_ = deviation / std::sqrt((65536.0 * 65536.0 - 1) / 3);
     }
 
-    double operator()(std::size_t i) const {
+    // The keys of W queries. Each takes a chain of dependent multiplications, so that several at once take less time.
+    template <std::size_t W>
+    std::array<std::uint64_t, W> keys(const Batch& batch, const std::size_t* queries) const {
+        std::array<std::uint64_t, W> keys{};
+        if (scale_ == 0) return keys;
+        std::size_t sizes[W], shortest = SIZE_MAX;
+        for (std::size_t l = 0; l < W; ++l) {
+            keys[l] = splitmix64(seed_ ^ splitmix64(queries[l] + 1));
+            sizes[l] = std::size_t(batch.offsets[queries[l] + 1] - batch.offsets[queries[l]]);
+            shortest = std::min(shortest, sizes[l]);
+        }
+        const auto add = [&](std::size_t l, std::size_t i) {
+            std::uint64_t bits;
+            // adding 0 turns -0 into 0, so that equal scores have equal bits
+            const double score = batch.scores[batch.row(queries[l], i)] + 0.0;
+            std::memcpy(&bits, &score, sizeof bits);
+            keys[l] = (keys[l] ^ bits) * 0x9E3779B97F4A7C15u;
+            keys[l] ^= keys[l] >> 29;
+        };
+        for (std::size_t i = 0; i < shortest; ++i)
+            for (std::size_t l = 0; l < W; ++l) add(l, i);
+        for (std::size_t l = 0; l < W; ++l)
+            for (std::size_t i = shortest; i < sizes[l]; ++i) add(l, i);
+        return keys;
+    }
+
+    double operator()(std::uint64_t key, std::size_t i) const {
         if (scale_ == 0) return 0;
-        const std::uint64_t z = splitmix64(key_ + i * 0xD1342543DE82EF95u);
+        const std::uint64_t z = splitmix64(key + i * 0xD1342543DE82EF95u);
         const std::uint64_t sum = (z & 0xFFFF) + (z >> 16 & 0xFFFF) + (z >> 32 & 0xFFFF) + (z >> 48);
         return scale_ * (double(sum) - 2 * 65535.0);
     }
 
   private:
     double scale_;
-    std::uint64_t key_ = 0;
+    std::uint64_t seed_;
 };
 
 // The n ties of a query (a tie is the set of all documents with one score), and derivatives of the query's expected
@@ -141,7 +156,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                       const double* query_weight, float least, int n_threads, double* per_query, float* gradient,
                       float* hessian, double* residual) {
     const Kernels& kernels = kernels_in_use();
-    const auto noise = [&](std::size_t q) { return Noise(batch, q, loss.noise, loss.seed); };
+    const Noise noise(loss.noise, loss.seed);
     // Writes the derivatives of query q, whose i-th document has the derivative slope(i) and is in row row(i)
     const auto write = [&](std::size_t q, std::size_t n, auto&& slope, auto&& row) {
         double mean = 0;

@@ -485,7 +485,7 @@ void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths
     space += ListArrays::scratch(lists.n);
     const std::size_t n = lists.n, size = n * W;
     const int T = s.half_steps;
-    const bool tied = ListTies::any(lists);
+    const bool tied = ListTies::any(lists, arrays);
     double *of_width = space, value[W];
     space += size;
     double* tie_space = space;
@@ -516,11 +516,11 @@ void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths
     }
     // If the gains of a query are all equal, no order is better than another. The small derivatives that an incomplete
     // normalization leaves are errors.
-    for (std::size_t l = 0; l < W; ++l) {
-        bool alike = true;
-        for (std::size_t i = 1; i < lists.sizes[l]; ++i) alike &= lists.gains[i * W + l] == lists.gains[l];
-        for (std::size_t i = 0; alike && i < lists.sizes[l]; ++i) slopes[i * W + l] = 0;
-    }
+    const Lanes zero = Lanes::all(0), first = load(lists.gains, 0);
+    Lanes differ = zero;
+    for (std::size_t i = 0; i < size; i += W)
+        differ = maximum(differ, Lanes::where_equal(load(lists.gains, i), first, zero, load(arrays.mask, i)));
+    for (std::size_t i = 0; i < size; i += W) Lanes::where_less(zero, differ, load(slopes, i), zero).store(slopes + i);
 }
 
 // Number of doubles that tied_gain_by needs in `space`: the arrays of the operator, the gains and discounts of each

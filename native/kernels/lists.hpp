@@ -124,11 +124,13 @@ struct ListTies {
 
     static constexpr std::size_t scratch(std::size_t n) { return 2 * n * W; }
 
-    static bool any(const Lists& lists) {
-        for (std::size_t l = 0; l < W; ++l)
-            for (std::size_t i = 1; i < lists.sizes[l]; ++i)
-                if (lists.scores[i * W + l] == lists.scores[(i - 1) * W + l]) return true;
-        return false;
+    static bool any(const Lists& lists, const ListArrays& arrays) {
+        const Lanes zero = Lanes::all(0);
+        Lanes found = zero;
+        for (std::size_t i = W; i < arrays.size; i += W)
+            found = maximum(found, Lanes::where_equal(load(lists.scores, i), load(lists.scores, i - W),
+                                                      load(arrays.mask, i), zero));
+        return sum(found) > 0;
     }
 
     // Replaces the discounts of each tie's ranks by their mean
