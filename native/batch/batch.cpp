@@ -38,7 +38,7 @@ void gain_side_by_side(const Batch& batch, const Settings& settings, std::size_t
     const Kernels& kernels = kernels_in_use();
     const std::size_t W = kernels.lanes;
     if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
-    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         const auto size = [&](std::size_t q) { return std::size_t(batch.offsets[q + 1] - batch.offsets[q]); };
         std::vector<std::size_t>& order = w.beside;
@@ -97,7 +97,7 @@ void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
     // a thread takes queries with about ten thousand pairs of documents at a time
     const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
-    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
@@ -169,7 +169,7 @@ void listnet(const Batch& batch, int k, int n_threads, double* per_query, double
     const Kernels& kernels = kernels_in_use();
     const double factor = 1 / double(batch.n_queries);
     if (k <= 2 && std::size_t(batch.offsets[batch.n_queries]) < 4000) n_threads = 1;
-    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
