@@ -43,7 +43,7 @@ void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
     const std::size_t per_query = std::max<std::size_t>(1, total / std::max<std::size_t>(1, batch.n_queries));
     // a thread takes queries with about ten thousand pairs of documents at a time
     const std::size_t piece = std::max<std::size_t>(1, 20000 / (per_query * per_query));
-    in_parallel(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
@@ -124,7 +124,7 @@ void listnet(const Batch& batch, int k, int n_threads, double* per_query, double
     const Kernels& kernels = kernels_in_use();
     const double factor = 1 / double(batch.n_queries);
     if (k <= 2 && std::size_t(batch.offsets[batch.n_queries]) < 4000) n_threads = 1;
-    in_parallel(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;

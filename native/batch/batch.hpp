@@ -1,5 +1,5 @@
-// Functions that process many queries in one call: they sort the documents of each query, start threads and compute
-// ideal gains. The expected gain of a single query and its gradient are computed in kernels/.
+// Functions that process many queries in one call: they sort the documents of each query, divide the queries among
+// threads and compute ideal gains. The expected gain of a single query and its gradient are computed in kernels/.
 #pragma once
 
 #include <cmath>

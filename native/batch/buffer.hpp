@@ -42,8 +42,9 @@ class Buffer {
         if (n > SIZE_MAX / sizeof(double)) throw std::bad_alloc();
         return static_cast<double*>(bytes(n * sizeof(double)));
     }
-    void shrink() {
-        if (size_ > kept) {
+    // Frees the memory if there are more than `most` bytes
+    void shrink(std::size_t most) {
+        if (size_ > most) {
             std::free(data_);
             data_ = nullptr;
             size_ = 0;
@@ -51,7 +52,7 @@ class Buffer {
     }
 
   private:
-    static constexpr std::size_t large = std::size_t(4) << 20, kept = std::size_t(256) << 20;
+    static constexpr std::size_t large = std::size_t(4) << 20;
     void* data_ = nullptr;
     std::size_t size_ = 0;
 };

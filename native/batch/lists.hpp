@@ -117,7 +117,7 @@ void each_group_of(const Batch& batch, const Settings& settings, const ListGroup
                    bool normalize, const Noise& noise, Work&& work) {
     const Kernels& kernels = kernels_in_use();
     const std::size_t piece = (piece_of(batch) + W - 1) / W;
-    in_parallel(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t g = from; g < to; ++g) {
             const std::size_t count = groups.first[g + 1] - groups.first[g];

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <vector>
@@ -25,18 +26,37 @@ struct Workspace {
     // while `arrange` runs.
     std::vector<std::int32_t> classes, local;
     std::vector<Term> terms;
-    void shrink() {
-        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties, &lists}) b->shrink();
+    // Frees the buffers that are larger than `most` bytes
+    void shrink(std::size_t most = std::size_t(256) << 20) {
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties, &lists}) b->shrink(most);
     }
 };
+
+// The workspaces of the calling thread: one for calls of this module, and one for each depth of calls within them
+inline std::vector<std::unique_ptr<Workspace>>& workspaces() {
+    static thread_local std::vector<std::unique_ptr<Workspace>> levels;
+    return levels;
+}
 
 // Returns the buffers of the calling thread. A thread keeps its buffers between calls, unless they are very large:
 // getting fresh pages from the system takes up to a third of the time of an evaluation. A call from within a function
 // of the caller's (NestedCall in batch.hpp) has buffers of its own, because those of the outer call are in use.
 inline Workspace& workspace() {
-    static thread_local std::vector<std::unique_ptr<Workspace>> levels;
+    auto& levels = workspaces();
     while (levels.size() <= NestedCall::depth()) levels.push_back(std::make_unique<Workspace>());
     return *levels[NestedCall::depth()];
+}
+
+// At the end of its part of a call, a thread of the pool keeps less than the calling thread. There may be many such
+// threads, which sleep until the process ends.
+inline void shrink_workspaces() {
+    for (auto& w : workspaces()) w->shrink(std::size_t(16) << 20);
+}
+
+// in_parallel for work that uses workspace()
+inline void in_workspaces(std::size_t n, std::size_t piece, int n_threads,
+                          const std::function<void(std::size_t, std::size_t)>& work) {
+    in_parallel(n, piece, n_threads, work, shrink_workspaces);
 }
 
 // Returns where the residual of query q is noted, and sets it to 0 there; null if `residual` is null
@@ -54,7 +74,7 @@ inline std::size_t longest(const Batch& batch) {
     return n;
 }
 
-// Number of queries that a thread takes at a time. They have about a thousand documents: enough to be worth starting a
+// Number of queries that a thread takes at a time. They have about a thousand documents: enough to be worth waking a
 // thread, and few enough to share the work evenly.
 inline std::size_t piece_of(const Batch& batch) {
     const std::size_t total = batch.offsets[batch.n_queries];
@@ -142,7 +162,7 @@ void each_arranged(const Batch& batch, const Settings& settings, int n_threads, 
                    Work&& work) {
     const bool cubic = settings.relaxation == Relaxation::rank_binomial;
     if (batch.offsets[batch.n_queries] < 4000 && settings.smoothed()) n_threads = 1;
-    in_parallel(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
+    in_workspaces(batch.n_queries, cubic ? 1 : piece_of(batch), n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t q = from; q < to; ++q) {
             if (leave_out(q)) continue;

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -703,31 +704,100 @@ def test_the_interpreter_lock_is_released() -> None:
 
 
 def test_calls_from_several_threads_at_once() -> None:
-    problems = [(kind, *ragged(kind, copies=2, seed=seed)) for seed in range(3) for kind in KINDS]
+    problems = [(kind, *ragged(kind, copies=4, seed=seed)) for seed in range(3) for kind in KINDS]
 
-    def call(problem: tuple) -> ExpectedGain:
+    def call(problem: tuple, n_threads: int) -> ExpectedGain:
         kind, scores, labels, qid = problem
-        return expected_gain(scores, labels, qid, gain=GAINS[-1], relaxation=relax(kind, 0.1), n_threads=2)
+        relaxation = relax(kind, 0.1)
+        return expected_gain(scores, labels, qid, gain=GAINS[-1], relaxation=relaxation, n_threads=n_threads)
 
-    alone = [call(problem) for problem in problems]
+    alone = [call(problem, 1) for problem in problems]
     with ThreadPoolExecutor(6) as pool:
-        for _ in range(3):
-            for a, b in zip(pool.map(call, problems), alone, strict=True):
+        for n_threads in (2, 3, 8):
+            for a, b in zip(pool.map(call, problems, [n_threads] * len(problems)), alone, strict=True):
                 assert same_bits(a, b)
 
 
+def run_program(program: str) -> subprocess.CompletedProcess:
+    """Run Python code after that of `call`, which calls expected_gain on 90,000 documents."""
+    start = """
+import os, signal, sys, threading, time
+import numpy as np
+from sinkprop import expected_gain
+scores, qid = np.random.default_rng(0).normal(size=90_000), np.repeat(np.arange(9000), 10)
+call = lambda n_threads: expected_gain(scores, qid % 4, qid, n_threads=n_threads)
+"""
+    return subprocess.run(
+        [sys.executable, "-c", start + program], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
-def test_threads_end_with_the_call() -> None:
-    scores, labels, qid = ragged("fast", copies=8)
-    expected_gain(scores, labels, qid, n_threads=1)
-    before = set(os.listdir("/proc/self/task"))
-    for _ in range(5):
-        expected_gain(scores, labels, qid, n_threads=8)
-    for _ in range(1000):  # the kernel may list a thread for a moment after it was joined
-        if set(os.listdir("/proc/self/task")) <= before:
-            break
-        time.sleep(0.01)
-    assert set(os.listdir("/proc/self/task")) <= before
+def test_threads_are_used_again_and_sleep_between_calls() -> None:
+    done = run_program("""
+def tasks():
+    return set(os.listdir("/proc/self/task"))
+
+def status(task, name):
+    with open(f"/proc/self/task/{task}/status") as file:
+        return next(line.split()[1] for line in file if line.startswith(name))
+
+# a sanitizer starts a thread of its own with the first one
+thread = threading.Thread(target=call, args=(1,))
+thread.start()
+thread.join()
+before = tasks()
+for n_threads in (1, 2, 4):
+    call(n_threads)
+    print(len(tasks() - before))
+own = tasks() - before
+for i in range(100):
+    call(2 + i % 3)
+print(tasks() - before == own)
+for _ in range(1000):  # a thread may be on its way to sleep
+    if all(status(task, "State") == "S" for task in own):
+        break
+    time.sleep(0.01)
+print({status(task, "State") for task in own})
+# Ctrl-C is left to the threads of the program, which may have blocked it
+print(all(int(status(task, "SigBlk"), 16) >> signal.SIGINT - 1 & 1 for task in own))
+""")
+    assert (done.stdout.splitlines(), done.stderr) == (["0", "1", "3", "True", "{'S'}", "True"], "")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "call(4)",
+        "call(4); sys.exit()",
+        "threading.Thread(target=lambda: [call(4) for _ in range(20)]).start(); call(3)",
+    ],
+)
+def test_a_process_may_end_right_after_a_call(end: str) -> None:
+    done = run_program(end)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="the modes have other numbers"
+)
+def test_threads_round_as_their_caller_does() -> None:
+    # XLA calls from threads that round subnormal numbers to zero; a mode of rounding is easier to set here.
+    done = run_program("""
+import ctypes, ctypes.util
+set_rounding = ctypes.CDLL(ctypes.util.find_library("m")).fesetround
+nearest, upward = 0, 0x800
+
+def bits(rounding, n_threads):
+    set_rounding(rounding)
+    gradient = call(n_threads).gradient.tobytes()
+    set_rounding(nearest)
+    return gradient
+
+found = [[bits(rounding, n_threads) for n_threads in (4, 1)] for rounding in (nearest, upward, nearest)]
+print([one == other for one, other in found], found[0] == found[1], found[0] == found[2])
+""")
+    assert (done.stdout, done.stderr) == ("[True, True, True] False True\n", "")
 
 
 def call_after_fork(connection: multiprocessing.connection.Connection, n_threads: int) -> None:
@@ -736,29 +806,61 @@ def call_after_fork(connection: multiprocessing.connection.Connection, n_threads
     connection.send((result.value, result.gradient.tobytes()))
 
 
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork")
-# Since Python 3.12 a fork of a process with threads warns; what the threads of other libraries do is not in
-# question here.
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def assert_forked_process_finds(expected: ExpectedGain, n_threads: int) -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=call_after_fork, args=(sender, n_threads))
+    child.start()
+    sender.close()
+    try:
+        assert receiver.poll(60), "the child hangs, or died without an answer"
+        assert receiver.recv() == (expected.value, expected.gradient.tobytes())
+        child.join(60)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        child.join()
+
+
+def forks(test: Callable) -> Callable:
+    """Mark a test that forks this process, which has threads."""
+    needs_fork = pytest.mark.skipif(
+        "fork" not in multiprocessing.get_all_start_methods(), reason="the system has no fork"
+    )
+    # Since Python 3.12, a fork of a process with threads warns. The threads of native code are what is tested
+    # here, and those of other libraries do not matter.
+    quiet = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    return needs_fork(quiet(test))
+
+
+@forks
 @pytest.mark.parametrize("n_threads", [1, 4])
 def test_a_forked_process_can_call(n_threads: int) -> None:
     scores, labels, qid = ragged("fast", copies=8)
     here = expected_gain(scores, labels, qid, n_threads=4)
-    context = multiprocessing.get_context("fork")
     for _ in range(3):
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=call_after_fork, args=(sender, n_threads))
-        child.start()
-        sender.close()
-        try:
-            assert receiver.poll(60), "the child hangs, or died without an answer"
-            assert receiver.recv() == (here.value, here.gradient.tobytes())
-            child.join(60)
-            assert child.exitcode == 0
-        finally:
-            child.kill()
-            child.join()
+        assert_forked_process_finds(here, n_threads)
         assert same_bits(expected_gain(scores, labels, qid, n_threads=4), here)
+
+
+@forks
+def test_a_process_forked_during_calls_can_call() -> None:
+    scores, labels, qid = ragged("fast", copies=8)
+    here, stop = expected_gain(scores, labels, qid, n_threads=4), threading.Event()
+
+    def keep_calling() -> bool:
+        same = True
+        while not stop.is_set():
+            same &= same_bits(expected_gain(scores, labels, qid, n_threads=3), here)
+        return same
+
+    with ThreadPoolExecutor(2) as pool:
+        callers = [pool.submit(keep_calling) for _ in range(2)]
+        try:
+            for _ in range(10):
+                assert_forked_process_finds(here, 4)
+        finally:
+            stop.set()
+        assert all(caller.result() for caller in callers)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited by Linux's rlimit")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -543,6 +546,86 @@ def test_a_function_may_call_the_library():
     found, expected = (expected_gain(x, y, gain=gain, n_threads=1) for gain in gains)
     assert found.value == expected.value
     assert_array_equal(found.gradient, expected.gradient)
+
+
+def gain_of(function):
+    return ColumnGain(attributes=np.abs, function=function, gradient=lambda R: 2 * R)
+
+
+def test_a_function_may_call_the_library_on_threads():
+    x, qid = np.random.default_rng(0).normal(size=6000), np.repeat(np.arange(60), 100)
+    alone = expected_gain(x, qid % 4, qid, n_threads=1)
+
+    def calls(R):
+        inner = expected_gain(x, qid % 4, qid, n_threads=3)
+        assert inner.value == alone.value
+        assert_array_equal(inner.gradient, alone.gradient)
+        return (R**2).sum()
+
+    one = expected_gain(x, qid % 3, qid, gain=gain_of(lambda R: (R**2).sum()), n_threads=1)
+    for n_threads in (1, 2, 4):
+        found = expected_gain(x, qid % 3, qid, gain=gain_of(calls), n_threads=n_threads)
+        assert_array_equal(found.per_query, one.per_query)
+        assert_array_equal(found.gradient, one.gradient)
+
+
+def test_an_error_of_a_function_arrives_through_a_function_that_calls_the_library():
+    x, qid = np.random.default_rng(0).normal(size=6000), np.repeat(np.arange(60), 100)
+
+    def fails(R):
+        raise KeyError("not here")
+
+    def calls(R):
+        return expected_gain(x, qid % 3, qid, gain=gain_of(fails), n_threads=2).value
+
+    for _ in range(10):
+        with pytest.raises(KeyError, match="not here"):
+            expected_gain(x, qid % 3, qid, gain=gain_of(calls), n_threads=2)
+    found, expected = (expected_gain(x, qid % 3, qid, n_threads=n_threads) for n_threads in (2, 1))
+    assert_array_equal(found.gradient, expected.gradient)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_function_that_forks_ends_the_call_of_the_forked_process():
+    # The other thread, and the pieces of the work that it had taken, are lost there.
+    program = """
+import os, sys, threading, warnings
+import numpy as np
+from sinkprop import ColumnGain, expected_gain
+
+warnings.simplefilter("ignore")  # Python's, of a fork of a process with threads
+x, qid = np.random.default_rng(0).normal(size=20_000), np.repeat(np.arange(2000), 10)
+child, forked, inside = [], threading.Event(), threading.Event()
+
+def forks(R):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set()
+        forked.wait()
+    elif not child and inside.wait():
+        child.append(os.fork())
+        forked.set()
+    return (R**2).sum()
+
+gain = ColumnGain(attributes=np.abs, function=forks, gradient=lambda R: 2 * R)
+try:
+    expected_gain(x, qid % 3, qid, gain=gain, n_threads=2)
+    said = "whole"
+except RuntimeError as error:
+    said = str(error)
+if child[0]:
+    os.waitpid(child[0], 0)
+else:
+    inside.set()
+    again = [expected_gain(x, qid % 3, qid, n_threads=n).gradient for n in (1, 2)]
+    print((again[0] == again[1]).all(), flush=True)
+print(said, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said = "only the parent process can complete a call during which a function forks"
+    assert done.stdout.splitlines() == ["True", said, "whole"]
 
 
 def test_a_gradient_is_checked_once():
