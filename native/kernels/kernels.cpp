@@ -383,13 +383,16 @@ void project_query(const Query& query, const Settings& s, const Plan& p, double*
 // are stored then. For longer lists with the Gaussian kernel, in its fast setting, a band of the matrix is stored if it
 // has at most `widest_list_band` ranks, polynomials are used if all scores are in one cell, and sums of exponentials if
 // not.
-constexpr std::size_t longest_laplace_list = 128, longest_gaussian_list = 128, longest_matrix_list = 24,
-                      widest_list_band = 2;
+constexpr std::size_t longest_laplace_list = 128, longest_gaussian_list = 128, widest_list_band = 2;
+
+std::size_t longest_matrix_list(const Settings& s) {
+    return s.exact ? 24 : 16;
+}
 
 std::size_t longest_list(std::size_t n, const Settings& s) {
     if (s.method != Method::automatic || !s.smoothed() || s.tol > 0) return 0;
     if (s.relaxation == Relaxation::laplace) return n <= longest_laplace_list ? longest_laplace_list : 0;
-    if (n <= longest_matrix_list) return longest_matrix_list;
+    if (n <= longest_matrix_list(s)) return longest_matrix_list(s);
     return n <= longest_gaussian_list && !s.exact ? longest_gaussian_list : 0;
 }
 
@@ -399,7 +402,7 @@ using DenseLists = PolynomialLists<fast_terms>;
 std::size_t lists_scratch(std::size_t n, const Settings& s) {
     const int T = s.half_steps;
     const std::size_t own = s.relaxation == Relaxation::laplace ? TiedLaplaceLists::scratch(n, T) + ListTies::scratch(n)
-                            : n <= longest_matrix_list
+                            : n <= longest_matrix_list(s)
                                 ? MatrixLists::scratch(n, T)
                                 : larger(SummedLists::scratch(n, T), BandedLists::scratch(n, T, widest_list_band));
     return ListArrays::scratch(n) + n * W + own + expected_gain_scratch(n * W, T, 1);
@@ -437,7 +440,7 @@ void lists_gain(const Lists& lists, const Settings& s, double factor, double* sp
     if (s.relaxation == Relaxation::laplace)
         return lists_gain_with(LaplaceLists(arrays, y, s.sigma, T, space), arrays, s, factor,
                                space + LaplaceLists::scratch(n, T), values, slopes);
-    if (n <= longest_matrix_list)
+    if (n <= longest_matrix_list(s))
         return lists_gain_with(MatrixLists(arrays, y, s.sigma, T, space), arrays, s, factor,
                                space + MatrixLists::scratch(n, T), values, slopes);
     // The method of each query depends on its own scores. If the methods of the queries differ, each is used for all of

@@ -41,8 +41,8 @@ struct LaplaceLists : ListOperator<LaplaceLists> {
         : Base(arrays, tau, space) {
         e = space + Base::scratch(n, T);
         states = e + size + W;
-        const Lanes width = Lanes::all(tau);
-        for (std::size_t i = W; i < size; i += W) exp((load(y, i) - load(y, i - W)) / width).store(e + i);
+        const Lanes inverse = Lanes::all(1 / tau);
+        for (std::size_t i = W; i < size; i += W) exp((load(y, i) - load(y, i - W)) * inverse).store(e + i);
         Lanes::all(0).store(e);
         Lanes::all(0).store(e + size);
     }
@@ -133,12 +133,12 @@ struct MatrixLists : ListOperator<MatrixLists> {
         : Base(arrays, sigma, space) {
         K = space + Base::scratch(n, T);
         dK = K + pairs(n) * W;
-        const Lanes width = Lanes::all(sigma);
+        const Lanes inverse = Lanes::all(1 / sigma);
         double *k = K, *dk = dK;
         for (std::size_t i = W; i < size; i += W)
             for (std::size_t j = 0; j < i; j += W, k += W, dk += W) {
                 Lanes a, da;
-                gaussian_entry((load(y, i) - load(y, j)) / width, a, da);
+                gaussian_entry((load(y, i) - load(y, j)) * inverse, a, da);
                 a.store(k);
                 da.store(dk);
             }
