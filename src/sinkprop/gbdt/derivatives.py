@@ -15,6 +15,7 @@ from sinkprop.common.arguments import number, numbers, threads
 from sinkprop.common.types import Floats, Integers, Singles
 from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups
+from sinkprop.objective.exact_sum import exact_sum
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.gains.base import with_bound_arrays
 from sinkprop.objective.native_terms import NativeGains, native_gains, native_settings
@@ -111,8 +112,8 @@ def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, flo
     """Sum of the query weights, and the weighted mean number of documents per query."""
     if weights is None:
         weights = np.ones(len(sizes))
-    total = math.fsum(weights)
-    return total, math.fsum(weights / total * sizes)
+    total = exact_sum(weights)
+    return total, exact_sum(weights / total * sizes)
 
 
 class Derivatives:
@@ -208,7 +209,7 @@ class Derivatives:
         float
             Mean expected gain.
         """
-        return math.fsum(self.values(scores))
+        return exact_sum(self.values(scores))
 
     def values(self, scores: ArrayLike) -> Floats:
         """Contribution of each query to `value`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from sinkprop.common.arguments import threads
 from sinkprop.common.types import Floats, Integers
 from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
+from sinkprop.objective.exact_sum import exact_sum
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.gains.base import with_bound_arrays
 from sinkprop.objective.native_terms import (
@@ -56,6 +56,19 @@ class ExpectedGain:
     gradient: Floats
     queries: NDArray[Any]
     residual: Floats | None = None
+
+    def __init__(
+        self,
+        value: float,
+        per_query: Floats,
+        gradient: Floats,
+        queries: NDArray[Any],
+        residual: Floats | None = None,
+    ) -> None:
+        # all at once, in half the time in which the __init__ of a frozen dataclass sets one after the other
+        self.__dict__.update(
+            value=value, per_query=per_query, gradient=gradient, queries=queries, residual=residual
+        )
 
 
 def expected_gain(
@@ -164,11 +177,11 @@ def native_gain(
         x, y, groups, gain, settings, row_weights, n_threads, power=power, residual=residual
     )
     if query_weights is not None:
-        shares = query_weights / math.fsum(query_weights)
+        shares = query_weights / exact_sum(query_weights)
         scale_queries(gradient, shares * len(shares), groups)
-        return ExpectedGain(math.fsum(shares * per_query), per_query, gradient, groups.queries, residual)
-    # fsum is exact, so the mean does not depend on how NumPy splits a sum
-    return ExpectedGain(math.fsum(per_query) / len(per_query), per_query, gradient, groups.queries, residual)
+        return ExpectedGain(exact_sum(shares * per_query), per_query, gradient, groups.queries, residual)
+    # the mean does not depend on how NumPy splits a sum
+    return ExpectedGain(exact_sum(per_query) / len(per_query), per_query, gradient, groups.queries, residual)
 
 
 def grouped_gain(
