@@ -33,6 +33,7 @@ _MISSING = (
 
 
 _LARGEST = float(np.finfo(np.float64).max)
+_DOUBLE = np.dtype(np.float64)
 
 
 def unmasked(name: str, values: Any) -> Any:
@@ -278,8 +279,9 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
     Raises a ValueError if they are not an array of real numbers; a single number is not one. The error
     message calls the values `name`.
     """
-    if type(values) is not np.ndarray:
-        values = unmasked(name, values)
+    if type(values) is np.ndarray and values.dtype is _DOUBLE and values.ndim and values.flags.c_contiguous:
+        return values  # as most arrays are
+    values = unmasked(name, values)
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "fiub":

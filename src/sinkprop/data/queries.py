@@ -346,14 +346,15 @@ def group_rows(qid: ArrayLike | Sequence[Hashable] | None, n: int) -> Groups:
     """
     if qid is None:
         return _one_query(n)
-    ids = _id_array(qid)
+    ids = qid if type(qid) is np.ndarray else _id_array(qid)
+    kind = ids.dtype.kind
     if ids.ndim != 1:
         raise ValueError(f"qid must be one id per row, of shape ({n},); got an array of shape {ids.shape}.")
     if len(ids) != n:
         raise ValueError(f"qid must have one id per row: {n} rows, but {len(ids)} ids.")
-    if ids.dtype.kind == "f" and np.isnan(ids).any():
+    if kind == "f" and np.isnan(ids).any():
         raise ValueError(f"qid must not hold NaN; row {int(np.flatnonzero(np.isnan(ids))[0])} is NaN.")
-    codes = ids if ids.dtype.kind in "iub" else _codes(ids)
+    codes = ids if kind in "iub" else _codes(ids)
     runs = _native.runs(np.ascontiguousarray(codes, dtype=np.int64))
     if runs is None:
         return Groups(_one_query(n).offsets, None, np.array(ids[:1]), n)

@@ -176,13 +176,12 @@ def native_gains(
     y, longest = label_column(gain, y), groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)
-        classes, discounts = None, gain.discounts(longest)[None]
-    else:
-        classes, discounts = gain.class_discounts(y, longest)
-        weights, exponential = np.ones(len(y)), False
-    if row_weights is not None:
-        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
-    return NativeGains(weights, exponential, classes, discounts, gain.normalized)
+        if row_weights is not None:
+            weights, exponential = gain.gains(y) * row_weights, False
+        return NativeGains(weights, exponential, None, gain.discounts(longest)[None], gain.normalized)
+    classes, discounts = gain.class_discounts(y, longest)
+    weights = np.ones(len(y)) if row_weights is None else row_weights.copy()
+    return NativeGains(weights, False, classes, discounts, gain.normalized)
 
 
 def term_table(terms: Sequence[Term], counts: Sequence[int]) -> Floats:
