@@ -40,8 +40,14 @@ class Groups:
     longest: int
 
     def __init__(self, offsets: Integers, rows: Integers | None, queries: NDArray[Any], longest: int) -> None:
-        # all at once, in half the time in which the __init__ of a frozen dataclass sets one after the other
-        self.__dict__.update(offsets=offsets, rows=rows, queries=queries, longest=longest)
+        # in half the time of the __init__ of a frozen dataclass, which calls object.__setattr__ per field
+        fields = self.__dict__
+        fields["offsets"], fields["rows"], fields["queries"], fields["longest"] = (
+            offsets,
+            rows,
+            queries,
+            longest,
+        )
 
     @classmethod
     def of_sizes(

@@ -65,10 +65,10 @@ class ExpectedGain:
         queries: NDArray[Any],
         residual: Floats | None = None,
     ) -> None:
-        # all at once, in half the time in which the __init__ of a frozen dataclass sets one after the other
-        self.__dict__.update(
-            value=value, per_query=per_query, gradient=gradient, queries=queries, residual=residual
-        )
+        # in half the time of the __init__ of a frozen dataclass, which calls object.__setattr__ per field
+        fields = self.__dict__
+        fields["value"], fields["per_query"], fields["gradient"] = value, per_query, gradient
+        fields["queries"], fields["residual"] = queries, residual
 
 
 def expected_gain(
@@ -223,7 +223,8 @@ def prepared_gain(
 ) -> tuple[Floats, Floats]:
     """Compute `grouped_gain` for a gain that `native_gains` has converted, which can be used many times."""
     covered = groups.offsets[-1] == len(x)
-    per_query, gradient = np.empty(len(groups.offsets) - 1), np.empty_like(x) if covered else np.zeros_like(x)
+    per_query = np.empty(len(groups.offsets) - 1)
+    gradient = np.empty(x.shape) if covered else np.zeros(x.shape)
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
     # The arguments are passed by position: passing them by name would double the time of a small query.
