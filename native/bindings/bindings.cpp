@@ -143,16 +143,36 @@ struct Terms {
 std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
     const double* p = values.data();
     const std::size_t n = values.size();
-    for (std::size_t i = 0; i < n;) {
-        const std::size_t end = n - i > 512 ? i + 512 : n;
-        bool fine = true;
-        for (std::size_t j = i; j < end; ++j) fine &= p[j] >= least && p[j] <= most;
-        if (!fine)
-            for (;; ++i)
-                if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
-        i = end;
-    }
+    constexpr std::size_t lanes = 8;
+    double outside[lanes] = {};  // doubles, not bools: so compilers use vector instructions
+    std::size_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+        for (std::size_t l = 0; l < lanes; ++l) outside[l] = (p[i + l] >= least) & (p[i + l] <= most) ? outside[l] : 1;
+    if (std::count(outside, outside + lanes, 0) < std::ptrdiff_t(lanes)) i = 0;
+    for (; i < n; ++i)
+        if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
     return -1;
+}
+
+// Numbers that have the same exact sum as the values, for math.fsum, which takes much longer per number: usually two.
+// The values themselves if their sum is not finite.
+std::vector<double> exact_parts(const Vector& values) {
+    std::vector<double> parts(2);
+    double first = 0, second = 0;
+    // Knuth's two-sum: replaces `sum` by sum + x, rounded, and returns the rounding error, which is exact
+    const auto add = [](double& sum, double x) {
+        const double before = sum, after = before + x, added = after - before;
+        sum = after;
+        return (before - (after - added)) + (x - added);
+    };
+    for (std::size_t i = 0, n = values.size(); i < n; ++i) {
+        const double rest = add(second, add(first, values.data()[i]));
+        if (rest != 0) parts.push_back(rest);
+    }
+    if (!std::isfinite(first)) return {values.data(), values.data() + values.size()};
+    parts[0] = first;
+    parts[1] = second;
+    return parts;
 }
 
 void exponential_gains(const Vector& labels, Doubles gains) {
@@ -163,10 +183,12 @@ void exponential_gains(const Vector& labels, Doubles gains) {
 
 // Finds the runs of equal values in a sequence of query ids. Returns the position where each run begins, followed by
 // the length of the sequence; whether the ids strictly increase from run to run; and the length of the longest run.
-nb::tuple runs(const Index& ids) {
+// Returns None if all ids are equal, which takes no array.
+nb::object runs(const Index& ids) {
+    const std::int64_t *p = ids.data(), n = std::int64_t(ids.shape(0));
+    if (n > 0 && std::all_of(p, p + n, [p](std::int64_t id) { return id == p[0]; })) return nb::none();
     auto* starts = new std::vector<std::int64_t>;
     nb::capsule owner(starts, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
-    const std::int64_t *p = ids.data(), n = std::int64_t(ids.shape(0));
     std::int64_t longest = 0;
     bool rising = true;
     starts->push_back(0);
@@ -358,6 +380,7 @@ std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
 
 void bind_labels_and_queries(nb::module_& m) {
     m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
+    m.def("exact_parts", &exact_parts, "values"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
     m.def("runs", &runs, "ids"_a);
     m.def("sort_descending", &sort_descending, "scores"_a, nb::arg("order").noconvert(), nb::arg("sorted").noconvert());

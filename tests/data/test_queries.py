@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sinkprop import _native
 from sinkprop.data import Groups, group_rows
 from sinkprop.data.checks import as_labels, as_scores
 
@@ -234,3 +235,20 @@ def test_labels_must_be_finite_and_not_below_zero(bad: float) -> None:
 def test_the_largest_numbers_are_finite() -> None:
     largest = np.finfo(np.float64).max
     np.testing.assert_array_equal(as_scores([largest, -largest, -0.0], 1), [largest, -largest, 0])
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 40])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, 2.5])
+def test_the_first_invalid_value_is_found_at_any_place(n: int, bad: float) -> None:
+    for row in range(n):
+        values = np.zeros(n)
+        values[row:] = bad
+        assert _native.first_invalid(values, -2.0, 2.0) == row
+    assert _native.first_invalid(np.full(n, 2.0), -2.0, 2.0) == -1
+
+
+def test_ids_of_one_query_do_not_keep_the_array_of_the_caller() -> None:
+    ids = np.full(5, 7)
+    groups = group_rows(ids, 5)
+    assert not np.shares_memory(groups.queries, ids)
+    assert (groups.offsets.tolist(), groups.queries.tolist(), groups.longest) == ([0, 5], [7], 5)

@@ -1185,6 +1185,8 @@ def test_a_relaxation_by_its_name(name: str) -> None:
         ({"n_iter": 5.2}, ValueError, r"^n_iter must be .*a whole number plus 0\.5.*got 5.2"),
         ({"n_iter": None}, ValueError, r"^n_iter must be a number.*got None"),
         ({"n_iter": True}, ValueError, r"^n_iter must be a number.*got True"),
+        ({"n_iter": [5]}, ValueError, r"^n_iter must be a number of iterations.*got \[5\]"),
+        ({"epsilon": True}, ValueError, r"^epsilon must be a finite number.*got True"),
         ({"epsilon": -1e-9}, ValueError, r"^epsilon must be a finite number, not below 0; got -1e-09"),
         ({"epsilon": np.nan}, ValueError, r"^epsilon must be a finite number, not below 0; got nan"),
         ({"epsilon": np.inf}, ValueError, r"^epsilon must be a finite number, not below 0; got inf"),
@@ -1206,6 +1208,8 @@ def test_a_relaxation_by_its_name(name: str) -> None:
     ],
 )
 def test_bad_input_is_explained(change: dict, kind: type[Exception], message: str) -> None:
+    for equal in ({"n_iter": 1, "epsilon": 1}, {}):  # True is equal to 1, but not valid
+        expected_gain(**{**FOUR, **equal})
     with pytest.raises(kind, match=message):
         expected_gain(**{**FOUR, **change})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
@@ -15,6 +14,7 @@ from sinkprop.common.arguments import threads, whole
 from sinkprop.common.types import Floats
 from sinkprop.data.checks import as_labels, as_query_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
+from sinkprop.objective.exact_sum import exact_sum
 from sinkprop.objective.expected_gain import scale_queries
 from sinkprop.objective.gains import NDCG
 
@@ -172,9 +172,9 @@ def weighted_mean(per_query: Floats, gradient: Floats, groups: Groups, weight: F
 
     `gradient` holds the gradient of the unweighted mean. It is changed in place to that of the weighted mean.
     """
-    # fsum is exact, so the mean does not depend on how NumPy splits a sum
+    # the mean does not depend on how NumPy splits a sum
     if weight is None:
-        return math.fsum(per_query) / len(per_query)
-    shares = weight / math.fsum(weight)
+        return exact_sum(per_query) / len(per_query)
+    shares = weight / exact_sum(weight)
     scale_queries(gradient, shares * len(shares), groups)
-    return math.fsum(shares * per_query)
+    return exact_sum(shares * per_query)

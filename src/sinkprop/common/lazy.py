@@ -23,8 +23,11 @@ def lazy_names(
     def attribute(name: str) -> Any:
         if name not in modules:
             raise AttributeError(_unknown(package, name, listed()))
-        module = import_module(modules[name])
-        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+        value: Any = import_module(modules[name])
+        if modules[name] != f"{package}.{name}":
+            value = getattr(value, name)
+        setattr(sys.modules[package], name, value)  # Python finds it there from now on
+        return value
 
     def listed() -> list[str]:
         return sorted({*sys.modules[package].__all__, *modules})

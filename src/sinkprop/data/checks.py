@@ -33,6 +33,7 @@ _MISSING = (
 
 
 _LARGEST = float(np.finfo(np.float64).max)
+_DOUBLE = np.dtype(np.float64)
 
 
 def unmasked(name: str, values: Any) -> Any:
@@ -77,8 +78,8 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     Raises a ValueError if the shape is wrong or a score is not finite.
     """
     array = _as_floats("scores", scores)
-    expected = "(N,)" if width == 1 else f"(N, {width})"
     if array.ndim != (1 if width == 1 else 2) or (width > 1 and array.shape[1] != width):
+        expected = "(N,)" if width == 1 else f"(N, {width})"
         raise ValueError(
             f"scores must have the shape {expected} for this relaxation, which takes {width} "
             f"{'number' if width == 1 else 'numbers'} per document; got {array.shape}."
@@ -145,6 +146,10 @@ def as_labels(labels: ArrayLike, n: int, *, rows_of: str = "scores") -> Floats:
     array = _as_floats("labels", labels)
     if array.ndim != 1:
         raise ValueError(f"labels must have the shape ({n},); got {array.shape}.")
+    return _checked_labels(array, n, rows_of)
+
+
+def _checked_labels(array: Floats, n: int, rows_of: str) -> Floats:
     if len(array) != n:
         raise ValueError(
             f"labels must have one value per row of {rows_of}: {n} rows, but {len(array)} labels."
@@ -167,14 +172,14 @@ def as_label_columns(labels: Any, n: int, *, rows_of: str = "scores") -> Floats:
         labels = _dense_labels(labels, n, rows_of)
     array = _as_floats("labels", labels)
     if array.ndim == 1:
-        return as_labels(array, n, rows_of=rows_of)
+        return _checked_labels(array, n, rows_of)
     if array.ndim != 2:
         raise ValueError(
             f"labels must have the shape ({n},), or ({n}, I) with one column per intent; got {array.shape}."
         )
     _check_label_shape(array.shape, n, rows_of)
     if array.shape[1] == 1:
-        return as_labels(array.reshape(-1), n, rows_of=rows_of)
+        return _checked_labels(array.reshape(-1), n, rows_of)
     bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
     if bad >= 0:
         row, column = divmod(bad, array.shape[1])
@@ -274,6 +279,8 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
     Raises a ValueError if they are not an array of real numbers; a single number is not one. The error
     message calls the values `name`.
     """
+    if type(values) is np.ndarray and values.dtype is _DOUBLE and values.ndim and values.flags.c_contiguous:
+        return values  # as most arrays are
     values = unmasked(name, values)
     try:
         array = np.asarray(values)

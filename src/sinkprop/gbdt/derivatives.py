@@ -15,6 +15,7 @@ from sinkprop.common.arguments import number, numbers, threads
 from sinkprop.common.types import Floats, Integers, Singles
 from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups
+from sinkprop.objective.exact_sum import exact_sum
 from sinkprop.objective.gains import Gain, as_gain
 from sinkprop.objective.gains.base import with_bound_arrays
 from sinkprop.objective.native_terms import NativeGains, native_gains, native_settings
@@ -111,8 +112,8 @@ def whole_of(sizes: Integers, weights: Floats | None = None) -> tuple[float, flo
     """Sum of the query weights, and the weighted mean number of documents per query."""
     if weights is None:
         weights = np.ones(len(sizes))
-    total = math.fsum(weights)
-    return total, math.fsum(weights / total * sizes)
+    total = exact_sum(weights)
+    return total, exact_sum(weights / total * sizes)
 
 
 class Derivatives:
@@ -172,13 +173,24 @@ class Derivatives:
         gain, self.labels = with_bound_arrays(as_gain(loss.gain), as_label_columns(labels, n))
         self.sample_weight = None if sample_weight is None else as_sample_weight(sample_weight, n)
         self.query_weight = None if query_weight is None else as_query_weight(query_weight, groups, n)
-        self._gains = native_gains(gain, self.labels, groups, self.sample_weight)
-        self._widths = np.array(loss.widths)
-        self._settings = native_settings(SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon)
+        gains = native_gains(gain, self.labels, groups, self.sample_weight)
+        settings = native_settings(SmoothedIndicator(kernel="laplace"), loss.n_iter, loss.epsilon)
         sizes = groups.sizes
         weights = np.ones(len(sizes)) if self.query_weight is None else self.query_weight
         total, mean_size = whole or whole_of(sizes, weights)
-        self._shares, self._factors = weights / total, weights * mean_size
+        self._shares, factors = weights / total, weights * mean_size
+        self._plain, self._tol = isinstance(gains, NativeGains), settings.tol
+        # arguments of the native function, in the order of its parameters: those between scores and noise,
+        # and those between noise and n_threads
+        self._queries = (groups.offsets, groups.rows, *gains, np.array(loss.widths), loss.blend)
+        self._others = (
+            int(loss.seed) % 2**64,
+            settings.half_steps,
+            settings.epsilon,
+            settings.tol,
+            factors,
+            _LEAST,
+        )
 
     def __call__(self, scores: ArrayLike) -> tuple[Singles, Singles]:
         """Gradient and curvature for a booster.
@@ -208,7 +220,7 @@ class Derivatives:
         float
             Mean expected gain.
         """
-        return math.fsum(self.values(scores))
+        return exact_sum(self.values(scores))
 
     def values(self, scores: ArrayLike) -> Floats:
         """Contribution of each query to `value`.
@@ -229,32 +241,13 @@ class Derivatives:
         x, n = as_scores(scores, 1), len(self.labels)
         if len(x) != n:
             raise ValueError(f"scores must have one value per row: {n} rows, but {len(x)} scores.")
-        per_query, gradient, hessian = np.empty(len(self._factors)), np.empty(n, "f4"), np.empty(n, "f4")
-        residual = np.empty(len(self._factors)) if self._settings.tol else None
-        plain = isinstance(self._gains, NativeGains)
-        evaluate: Any = _native.tree_derivatives if plain else _native.tree_terms
-        evaluate(
-            x,
-            offsets=self.groups.offsets,
-            rows=self.groups.rows,
-            **self._gains._asdict(),
-            widths=self._widths,
-            blend=self.loss.blend,
-            noise=noise,
-            seed=int(self.loss.seed) % 2**64,
-            half_steps=self._settings.half_steps,
-            epsilon=self._settings.epsilon,
-            tol=self._settings.tol,
-            query_weight=self._factors,
-            least=_LEAST,
-            n_threads=threads(self.n_threads, n),
-            per_query=per_query,
-            gradient=gradient,
-            hessian=hessian,
-            residual=residual,
-        )
+        n_threads = threads(self.n_threads, n)
+        per_query, gradient, hessian = np.empty(len(self._shares)), np.empty(n, "f4"), np.empty(n, "f4")
+        residual = np.empty(len(per_query)) if self._tol else None
+        evaluate: Any = _native.tree_derivatives if self._plain else _native.tree_terms
+        evaluate(x, *self._queries, noise, *self._others, n_threads, per_query, gradient, hessian, residual)
         if residual is not None:
-            warn_unconverged(residual, self._settings.tol, stacklevel=3)
+            warn_unconverged(residual, self._tol, stacklevel=3)
         if not (hessian.max() < math.inf and np.isfinite(gradient).all()):
             raise ValueError(
                 "the gain's derivatives are too large for the 32-bit numbers that boosters take; give a "

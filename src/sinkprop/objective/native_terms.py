@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -127,6 +128,14 @@ def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) 
     before them.
     Raises a TypeError or ValueError if an argument is invalid.
     """
+    try:
+        return _known_settings(relaxation, n_iter, epsilon)
+    except TypeError:  # an argument that cannot be hashed, or an error that _settings raises again
+        pass
+    return _settings(relaxation, n_iter, epsilon)
+
+
+def _settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
     elif isinstance(relaxation, PartitionedMeasure):
@@ -150,6 +159,10 @@ def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) 
     return NativeSettings(code, sigma, exact, limit.max_iter, float(epsilon), limit.tol)
 
 
+# The checks take longer than finding the settings again. `typed` keeps True apart from 1, which is valid.
+_known_settings = lru_cache(maxsize=64, typed=True)(_settings)
+
+
 def native_gains(
     gain: Gain, y: Floats, groups: Groups, row_weights: Floats | None
 ) -> NativeGains | NativeTerms:
@@ -163,13 +176,12 @@ def native_gains(
     y, longest = label_column(gain, y), groups.longest
     if gain.separable:
         weights, exponential = gain.native_gains(y)
-        classes, discounts = None, gain.discounts(longest).reshape(1, longest)
-    else:
-        classes, discounts = gain.class_discounts(y, longest)
-        weights, exponential = np.ones(len(y)), False
-    if row_weights is not None:
-        weights, exponential = (gain.gains(y) if gain.separable else 1.0) * row_weights, False
-    return NativeGains(weights, exponential, classes, discounts, gain.normalized)
+        if row_weights is not None:
+            weights, exponential = gain.gains(y) * row_weights, False
+        return NativeGains(weights, exponential, None, gain.discounts(longest)[None], gain.normalized)
+    classes, discounts = gain.class_discounts(y, longest)
+    weights = np.ones(len(y)) if row_weights is None else row_weights.copy()
+    return NativeGains(weights, False, classes, discounts, gain.normalized)
 
 
 def term_table(terms: Sequence[Term], counts: Sequence[int]) -> Floats:

@@ -373,6 +373,8 @@ def bound(gain: Gain) -> tuple[Gain, list[Bound]]:
     The columns are numbered from 1 on, in the order of the arrays: they are meant to follow a single column
     of labels.
     """
+    if type(gain).with_columns is Gain.with_columns:  # a gain of a kind that holds no array
+        return gain, []
     arrays: list[Bound] = []
     n_columns = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from sinkprop.common.text_forms import FORM, only, options_of, read_number, unknown_form
 from sinkprop.objective.gains.base import Discount, Gain, GainSum
@@ -30,10 +30,14 @@ def as_gain(value: str | Gain, discount: Discount | None = None) -> Gain:
     >>> str(as_gain("ndcg@5", "log2")), str(as_gain("ndcg(discount=letor)@5", "log2"))
     ('ndcg(discount=log2)@5', 'ndcg(discount=letor)@5')
     """
-    if isinstance(value, Gain):
-        return value if discount is None else value.stated(discount)
     if isinstance(value, str):
-        return as_gain(parse_gain(value), discount)
+        value = parse_gain(value)
+    elif not isinstance(value, Gain):
+        _reject(value)
+    return value if discount is None else value.stated(discount)
+
+
+def _reject(value: Any) -> NoReturn:
     hint = ""
     if isinstance(value, type):
         hint = f" Did you mean {value.__name__}(...), an instance?"

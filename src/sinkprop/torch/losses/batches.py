@@ -148,6 +148,12 @@ class Layout:
             return (x if mask is None else torch.where(mask, x, 0)).sum(-1)
         return x.new_zeros(self.n_queries).index_add(0, self._query(), x)
 
+    def counts(self, x: Tensor) -> Tensor:
+        """Number of documents of each query, at least 1, in the dtype of x: (Q,)."""
+        if self.offsets is None and self.mask is None:
+            return x.new_full((self.n_queries,), self.shape[-1])
+        return self.total(torch.ones_like(x)).clamp(min=1)
+
     def largest(self, x: Tensor) -> Tensor:
         """Largest x, one number per document, of each query: (Q,). It is 0 if a row has no document."""
         if self.offsets is None:

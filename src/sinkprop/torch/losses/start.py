@@ -49,7 +49,7 @@ def relative_scores(scores: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     s = scores.detach()
     if layout.mask is not None:  # padding may hold NaN
         s = torch.where(layout.mask, s, 0)
-    n = layout.total(torch.ones_like(s)).clamp(min=1)
+    n = layout.counts(s)
     x = s - layout.spread(layout.total(s) / n)
     top = layout.largest(x.abs())
     unit = torch.where(top > 0, top, 1)  # divided by it, no square overflows
