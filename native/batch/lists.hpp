@@ -128,19 +128,15 @@ void each_group_of(const Batch& batch, const Settings& settings, const ListGroup
             double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
                    *slopes = places + n * W, *values = slopes + n * W;
             const auto keys = noise.template keys<W>(batch, queries);
-            bool numbers = true;
             group.each([&](std::size_t i, std::size_t l) {
-                const double score = batch.scores[group.row(l, i)] + noise(keys[l], i);
-                numbers &= score == score;
-                scores[i * W + l] = score;
+                scores[i * W + l] = batch.scores[group.row(l, i)] + noise(keys[l], i);
             });
-            if (!numbers) throw std::invalid_argument("scores must not be NaN");
-            kernels.sort_lists(n, group.sizes, scores, places);
+            if (!kernels.sort_lists(n, group.sizes, scores, places))
+                throw std::invalid_argument("scores must not be NaN");
             group.each([&](std::size_t i, std::size_t l) {
-                const double gain = batch.gains[group.row(l, std::size_t(places[i * W + l]))];
-                gains[i * W + l] = batch.exponential ? exponential_gain(gain) : gain;
+                gains[i * W + l] = batch.gains[group.row(l, std::size_t(places[i * W + l]))];
             });
-            work(ListGroup{{n, group.sizes, scores, gains, group.D, normalize},
+            work(ListGroup{{n, group.sizes, scores, gains, batch.exponential, group.D, normalize},
                            count,
                            queries,
                            places,

@@ -119,7 +119,10 @@ struct Lists {
     std::size_t n;             // number of documents of the longest query
     const std::size_t* sizes;  // (lanes,) number of documents of each query, at least 1
     const double* scores;      // (n, lanes) in decreasing order, as sort_lists leaves them
-    const double* gains;       // (n, lanes) in the order of the scores, not yet divided by the ideal gain
+    // (n, lanes) gains in the order of the scores, not yet divided by the ideal gain; if `exponential`, labels r, which
+    // have the gains 2^r - 1
+    const double* gains;
+    bool exponential;
     const double* const* D;    // (lanes,) pointers to the (n,) weights of the ranks of each query
     bool normalize;            // whether gains are divided by the ideal gain
 };
@@ -152,8 +155,9 @@ struct Kernels {
     // Whether a query of n documents of one class is processed as one of several lists: the number of documents of the
     // longest query that can be another of them, or 0
     std::size_t (*longest_list)(std::size_t n, const Settings&);
-    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes)
-    void (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
+    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes).
+    // Returns whether no score is NaN.
+    bool (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
     // Writes the expected gain of each query to values (lanes,), and `factor` times the derivatives with respect to the
     // scores, in their order, to slopes (n, lanes). The scratch has lists_scratch() doubles.
     void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);

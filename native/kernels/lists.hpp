@@ -37,16 +37,19 @@ SINKPROP_INLINE void sorting_network(std::size_t n, Exchange&& exchange) {
 
 // Sorts the scores (n, W) of each query in decreasing order, and writes the place that each document had before to
 // `places` (n, W). Documents with the same score keep their order. Elements behind a query's documents are overwritten.
-inline void sort_lists(std::size_t n, const std::size_t* sizes, double* scores, double* places) {
+// Returns whether no score is NaN.
+inline bool sort_lists(std::size_t n, const std::size_t* sizes, double* scores, double* places) {
     double lengths[W];
     for (std::size_t l = 0; l < W; ++l) lengths[l] = double(sizes[l]);
     const Lanes length = Lanes::load(lengths), low = Lanes::all(-__builtin_inf());
-    for (std::size_t i = 0; i < n; ++i) {
-        const Lanes place = Lanes::all(double(i));
-        place.store(places + i * W);
-        Lanes::where_less(place, length, load(scores, i * W), low).store(scores + i * W);
-    }
     const Lanes zero = Lanes::all(0), one = Lanes::all(1);
+    Lanes numbers = one;
+    for (std::size_t i = 0; i < n; ++i) {
+        const Lanes place = Lanes::all(double(i)), score = Lanes::where_less(place, length, load(scores, i * W), low);
+        place.store(places + i * W);
+        score.store(scores + i * W);
+        numbers = Lanes::where_equal(score, score, numbers, zero);
+    }
     sorting_network(n, [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
         const Lanes a = load(scores, i * W), b = load(scores, j * W), first = load(places, i * W),
                     second = load(places, j * W);
@@ -61,6 +64,19 @@ inline void sort_lists(std::size_t n, const std::size_t* sizes, double* scores, 
     for (std::size_t i = 1; i < n; ++i)
         Lanes::where_less(Lanes::all(double(i)), length, load(scores, i * W), load(scores, (i - 1) * W))
             .store(scores + i * W);
+    return sum(numbers) == W;
+}
+
+// 2^label - 1, for 0 <= label < 960
+SINKPROP_INLINE Lanes exponential_gains(Lanes label) {
+    const Lanes magic = label + Lanes::all(round_magic), whole = magic - Lanes::all(round_magic), one = Lanes::all(1);
+    const Lanes gain = Lanes::power_of_two(magic) - one;
+    if (sum(Lanes::where_equal(label, whole, one, Lanes::all(0))) == W) return gain;
+    double values[W];
+    gain.store(values);
+    for (std::size_t l = 0; l < W; ++l)
+        if (label[int(l)] != whole[int(l)]) values[l] = __builtin_exp2(label[int(l)]) - 1;
+    return Lanes::load(values);
 }
 
 // The arrays (n, W) that scaling.hpp needs of W queries, whose documents are sorted
@@ -82,26 +98,26 @@ struct ListArrays {
         for (std::size_t i = 0; i < n; ++i) {
             const Lanes place = Lanes::all(double(i));
             Lanes::where_less(place, length, one, zero).store(mask + i * W);
+            const Lanes given = Lanes::where_less(place, length, load(lists.gains, i * W), zero);
+            (lists.exponential ? exponential_gains(given) : given).store(gains + i * W);
             if (same_D) {
                 Lanes::where_less(place, length, Lanes::all(lists.D[0][i]), zero).store(D + i * W);
             } else {
                 for (std::size_t l = 0; l < W; ++l) D[i * W + l] = i < lists.sizes[l] ? lists.D[l][i] : 0;
             }
         }
-        const Lanes best = lists.normalize ? ideal(lists.gains, D + size) : one;
-        for (std::size_t i = 0; i < size; i += W) {
-            // gains of which the best ranking gains nothing count as 0
-            const Lanes g = Lanes::where_less(zero, load(mask, i), load(lists.gains, i), zero);
-            Lanes::where_equal(best, zero, zero, g / best).store(gains + i);
-        }
+        const Lanes best = lists.normalize ? ideal(D + size) : one;
+        // gains of which the best ranking gains nothing count as 0
+        for (std::size_t i = 0; i < size; i += W)
+            Lanes::where_equal(best, zero, zero, load(gains, i) / best).store(gains + i);
     }
 
   private:
     // Sum of the gains in decreasing order times the weights of the ranks; `sorted` (n, W) is scratch
-    Lanes ideal(const double* of_documents, double* sorted) const {
+    Lanes ideal(double* sorted) const {
         const Lanes zero = Lanes::all(0), low = Lanes::all(-__builtin_inf());
         for (std::size_t i = 0; i < size; i += W)
-            Lanes::where_less(zero, load(mask, i), load(of_documents, i), low).store(sorted + i);
+            Lanes::where_less(zero, load(mask, i), load(gains, i), low).store(sorted + i);
         sorting_network(n, [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
             const Lanes a = load(sorted, i * W), b = load(sorted, j * W);
             maximum(a, b).store(sorted + i * W);
