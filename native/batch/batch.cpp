@@ -15,8 +15,8 @@ namespace {
 // Settings with the method in use, and the tables that the kernels read
 Settings completed(Settings settings) {
     settings.method = method_in_use();
-    settings.cells = settings.exact ? cell_table<16>() : cell_table<12>();
-    settings.fine_cells = cell_table<8>();
+    settings.cells = settings.exact ? cell_table<exact_terms>() : cell_table<fast_terms>();
+    settings.fine_cells = cell_table<fine_terms>();
     return settings;
 }
 
@@ -73,20 +73,16 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
                    double* per_query, double* gradient, double* residual) {
-    const Kernels& in_use = kernels_in_use();
     const Settings of_lists = completed(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, of_lists, in_use);
-    each_group(batch, of_lists, groups, n_threads, normalize, NoNoise(), [&](const ListGroup& group) {
-        in_use.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
+    const ListGroups groups(batch, of_lists, list_kernels_in_use());
+    each_group(batch, of_lists, groups, n_threads, normalize, NoNoise(), [&](const ListGroup& group, auto&& row) {
+        group.kernels.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
         for (std::size_t l = 0; l < group.count; ++l) {
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
-            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) {
-                const std::size_t at = i * in_use.lanes + l;
-                gradient[batch.row(q, std::size_t(group.places[at]))] = group.slopes[at];
-            }
+            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) gradient[row(l, i)] = group.slope(l, i);
         }
     });
     if (groups.cover_all()) return;

@@ -79,6 +79,19 @@ bool use_instruction_set(const std::string& name) {
     return found != nullptr;
 }
 
+const ListKernels& list_kernels_in_use(std::size_t count) {
+    const Kernels* kernels = in_use();
+#if SINKPROP_X86
+    if (kernels != &baseline::kernels) {
+        if (count <= avx2_narrow::list_kernels.lanes) return avx2_narrow::list_kernels;
+        if (count <= avx2::list_kernels.lanes || kernels == &avx2::kernels) return avx2::list_kernels;
+        return avx512::list_kernels;
+    }
+#endif
+    (void)kernels, (void)count;
+    return baseline::list_kernels;
+}
+
 Method method_in_use() {
     return forced_method;
 }

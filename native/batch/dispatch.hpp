@@ -2,6 +2,8 @@
 // by A, the matrix that Sinkhorn's normalization turns into rank probabilities.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,9 @@ std::vector<std::string> instruction_sets();
 std::string instruction_set();
 // Makes all later calls use the named instruction set. Returns false if this processor does not support it.
 bool use_instruction_set(const std::string& name);
+
+// Functions for lists with the fewest lanes that take `count` queries at once or, if none take that many, with the most
+const ListKernels& list_kernels_in_use(std::size_t count = SIZE_MAX);
 
 Method method_in_use();
 // For tests and benchmarks: makes all later calls use the named method to multiply a vector by the matrix A. Queries

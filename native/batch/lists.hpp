@@ -20,7 +20,7 @@ class ListGroups {
   public:
     std::vector<std::size_t> queries, first;
 
-    ListGroups(const Batch& batch, const Settings& settings, const Kernels& kernels)
+    ListGroups(const Batch& batch, const Settings& settings, const ListKernels& kernels)
         : longest_(batch.n_queries), covered_(batch.n_queries) {
         std::vector<std::size_t> at;
         for (std::size_t q = 0; q < batch.n_queries; ++q) {
@@ -53,7 +53,7 @@ class ListGroups {
 
     // Number of documents of the longest query with which query q can be in a group, or 0 if it cannot be in one: if it
     // is too long, or has documents of several classes. Depends on the query alone, so that its results do, too.
-    static std::size_t longest_with(const Batch& batch, const Settings& settings, const Kernels& kernels,
+    static std::size_t longest_with(const Batch& batch, const Settings& settings, const ListKernels& kernels,
                                     std::size_t q) {
         const std::size_t n = size(batch, q), longest = batch.n_terms ? 0 : kernels.longest_list(n, settings);
         if (longest && batch.classes && batch.n_classes > 1)
@@ -69,10 +69,13 @@ class ListGroups {
 // A group of `count` queries, whose documents are sorted. Lanes without a query repeat the last one.
 struct ListGroup {
     Lists lists;
+    const ListKernels& kernels;
     std::size_t count;
     const std::size_t* queries;
-    const double* places;  // (n, lanes) place of each document among the caller's documents of its query
-    double *values, *slopes, *scratch;
+    double *values, *slopes, *scratch;  // outputs and scratch of the functions of ListKernels
+
+    // Derivative of the i-th document in lane l
+    double slope(std::size_t l, std::size_t i) const { return slopes[i * kernels.lanes + l]; }
 };
 
 // The documents of a group, in W lanes
@@ -110,56 +113,51 @@ class GroupRows {
     std::size_t begin_[W];
 };
 
-// Calls work(group) for every group, with the number W of lanes. `noise` has a function keys, which returns a number
-// for each of W queries, and noise(key, i) is added to the score of the query's i-th document.
+// Sorts the documents of a group of at most W queries, and calls work(group, kernels, row), where row(l, i) is the row
+// of the document that is the i-th in lane l. `noise` has a function keys, which returns a number for each of W
+// queries, and noise(key, i) is added to the score of the query's i-th document.
 template <std::size_t W, class Noise, class Work>
-void each_group_of(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads,
-                   bool normalize, const Noise& noise, Work&& work) {
-    const Kernels& kernels = kernels_in_use();
-    const std::size_t piece = (piece_of(batch) + W - 1) / W;
-    in_workspaces(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
-        Workspace& w = workspace();
-        for (std::size_t g = from; g < to; ++g) {
-            const std::size_t count = groups.first[g + 1] - groups.first[g];
-            std::size_t queries[W];
-            for (std::size_t l = 0; l < W; ++l) queries[l] = groups.queries[groups.first[g] + std::min(l, count - 1)];
-            const GroupRows<W> group(batch, queries);
-            const std::size_t n = group.sizes[W - 1];
-            double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
-                   *slopes = places + n * W, *values = slopes + n * W;
-            const auto keys = noise.template keys<W>(batch, queries);
-            group.each([&](std::size_t i, std::size_t l) {
-                scores[i * W + l] = batch.scores[group.row(l, i)] + noise(keys[l], i);
-            });
-            if (!kernels.sort_lists(n, group.sizes, scores, places))
-                throw std::invalid_argument("scores must not be NaN");
-            group.each([&](std::size_t i, std::size_t l) {
-                gains[i * W + l] = batch.gains[group.row(l, std::size_t(places[i * W + l]))];
-            });
-            work(ListGroup{{n, group.sizes, scores, gains, batch.exponential, group.D, normalize},
-                           count,
-                           queries,
-                           places,
-                           values,
-                           slopes,
-                           w.scratch.doubles(kernels.lists_scratch(n, settings))});
-        }
-        w.shrink();
-    });
+void with_group(const Batch& batch, const Settings& settings, const std::size_t* given, std::size_t count,
+                bool normalize, const ListKernels& kernels, const Noise& noise, Workspace& w, Work&& work) {
+    std::size_t queries[W];
+    for (std::size_t l = 0; l < W; ++l) queries[l] = given[std::min(l, count - 1)];
+    const GroupRows<W> rows(batch, queries);
+    const std::size_t n = rows.sizes[W - 1];
+    double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
+           *slopes = places + n * W, *values = slopes + n * W;
+    const auto keys = noise.template keys<W>(batch, queries);
+    rows.each(
+        [&](std::size_t i, std::size_t l) { scores[i * W + l] = batch.scores[rows.row(l, i)] + noise(keys[l], i); });
+    if (!kernels.sort_lists(n, rows.sizes, scores, places)) throw std::invalid_argument("scores must not be NaN");
+    const auto row = [&](std::size_t l, std::size_t i) { return rows.row(l, std::size_t(places[i * W + l])); };
+    rows.each([&](std::size_t i, std::size_t l) { gains[i * W + l] = batch.gains[row(l, i)]; });
+    const Lists lists = {n, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
+    work(ListGroup{lists, kernels, count, queries, values, slopes,
+                   w.scratch.doubles(kernels.lists_scratch(n, settings))},
+         row);
 }
 
+// Calls work(group, row) for every group, as with_group does
 template <class Noise, class Work>
 void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads, bool normalize,
                 const Noise& noise, Work&& work) {
     if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
-    switch (kernels_in_use().lanes) {
-        case 2:
-            return each_group_of<2>(batch, settings, groups, n_threads, normalize, noise, work);
-        case 4:
-            return each_group_of<4>(batch, settings, groups, n_threads, normalize, noise, work);
-        default:
-            return each_group_of<8>(batch, settings, groups, n_threads, normalize, noise, work);
-    }
+    const std::size_t most = list_kernels_in_use().lanes, piece = (piece_of(batch) + most - 1) / most;
+    in_workspaces(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
+        Workspace& w = workspace();
+        for (std::size_t g = from; g < to; ++g) {
+            const std::size_t* queries = groups.queries.data() + groups.first[g];
+            const std::size_t count = groups.first[g + 1] - groups.first[g];
+            const ListKernels& kernels = list_kernels_in_use(count);
+            if (kernels.lanes == 2)
+                with_group<2>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+            else if (kernels.lanes == 4)
+                with_group<4>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+            else
+                with_group<8>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+        }
+        w.shrink();
+    });
 }
 
 }  // namespace sinkprop

@@ -171,17 +171,17 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
     Settings of_lists = settings;
     of_lists.method = method_in_use();
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, of_lists, kernels);
-    each_group(batch, of_lists, groups, n_threads, normalize, noise, [&](const ListGroup& group) {
-        kernels.tied_lists_gain(group.lists, of_lists, loss.widths, loss.n_widths, group.scratch, group.values,
-                                group.slopes);
+    const ListGroups groups(batch, of_lists, list_kernels_in_use());
+    each_group(batch, of_lists, groups, n_threads, normalize, noise, [&](const ListGroup& group, auto&& row) {
+        group.kernels.tied_lists_gain(group.lists, of_lists, loss.widths, loss.n_widths, group.scratch, group.values,
+                                      group.slopes);
         for (std::size_t l = 0; l < group.count; ++l) {
-            const std::size_t q = group.queries[l], W = kernels.lanes;
+            const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
             write(
-                q, group.lists.sizes[l], [&](std::size_t i) { return group.slopes[i * W + l]; },
-                [&](std::size_t i) { return batch.row(q, std::size_t(group.places[i * W + l])); });
+                q, group.lists.sizes[l], [&](std::size_t i) { return group.slope(l, i); },
+                [&](std::size_t i) { return row(l, i); });
         }
     });
     if (groups.cover_all()) return;

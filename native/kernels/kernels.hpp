@@ -14,6 +14,10 @@ enum class Relaxation : int { gaussian, laplace, logit_logistic, probit, beta, r
 
 enum class Method : int { automatic, direct, banded, cells, sums, fine_cells, dense };
 
+// Numbers of conjugate pairs of exponentials and of terms of polynomials for the Gaussian kernel, in its fast and exact
+// settings; `fine` terms are those of smaller cells
+constexpr int fast_pairs = 4, exact_pairs = 8, fast_terms = 12, exact_terms = 16, fine_terms = 8;
+
 // Number of half iterations that stands for the limit of the normalization (converged.hpp): as after two half
 // iterations, there are one vector u and one vector v
 constexpr int limit_half_steps = 2;
@@ -123,8 +127,8 @@ struct Lists {
     // have the gains 2^r - 1
     const double* gains;
     bool exponential;
-    const double* const* D;    // (lanes,) pointers to the (n,) weights of the ranks of each query
-    bool normalize;            // whether gains are divided by the ideal gain
+    const double* const* D;  // (lanes,) pointers to the (n,) weights of the ranks of each query
+    bool normalize;          // whether gains are divided by the ideal gain
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs
@@ -151,21 +155,6 @@ struct Kernels {
     // shape is (rows, width).
     double (*expected_gain)(const Query&, const Settings&, const Plan&, double factor, double* scratch,
                             double* gradient);
-    std::size_t lanes;  // number of queries that are processed together
-    // Whether a query of n documents of one class is processed as one of several lists: the number of documents of the
-    // longest query that can be another of them, or 0
-    std::size_t (*longest_list)(std::size_t n, const Settings&);
-    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes).
-    // Returns whether no score is NaN.
-    bool (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
-    // Writes the expected gain of each query to values (lanes,), and `factor` times the derivatives with respect to the
-    // scores, in their order, to slopes (n, lanes). The scratch has lists_scratch() doubles.
-    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
-    // The same for the mean of the expected gains under the Laplace kernel with several widths. The derivatives are
-    // those of boosted trees: means over all orders of tied documents (ties.hpp).
-    void (*tied_lists_gain)(const Lists&, const Settings&, const double* widths, std::size_t n_widths, double* scratch,
-                            double* values, double* slopes);
-    std::size_t (*lists_scratch)(std::size_t n, const Settings&);
     // Returns the expected gain under the Laplace kernel. Its derivative with respect to the score of a document is a
     // linear function of the document's gain. Adds `factor` times the sum of the derivatives of each tie's documents to
     // total (n,), and `factor` times the slope of the linear function to own (n_classes, n). The scratch has
@@ -207,6 +196,25 @@ struct Kernels {
                                double* out);
 };
 
+// Functions that process several short queries at once (lists.cpp)
+struct ListKernels {
+    std::size_t lanes;  // number of queries that are processed together
+    // Whether a query of n documents of one class is processed as one of several lists: the number of documents of the
+    // longest query that can be another of them, or 0
+    std::size_t (*longest_list)(std::size_t n, const Settings&);
+    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes).
+    // Returns whether no score is NaN.
+    bool (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
+    // Writes the expected gain of each query to values (lanes,), and `factor` times the derivatives with respect to the
+    // scores, in their order, to slopes (n, lanes). The scratch has lists_scratch() doubles.
+    void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
+    // The same for the mean of the expected gains under the Laplace kernel with several widths. The derivatives are
+    // those of boosted trees: means over all orders of tied documents (ties.hpp).
+    void (*tied_lists_gain)(const Lists&, const Settings&, const double* widths, std::size_t n_widths, double* scratch,
+                            double* values, double* slopes);
+    std::size_t (*lists_scratch)(std::size_t n, const Settings&);
+};
+
 constexpr std::size_t trees_scratch(std::size_t n_columns) {
     return 64 * (n_columns + 1);
 }
@@ -236,14 +244,20 @@ static inline void prefetch(const double* values, const std::size_t* rows, std::
 
 namespace baseline {
 extern const Kernels kernels;
-}
+extern const ListKernels list_kernels;
+}  // namespace baseline
 #if SINKPROP_X86
+namespace avx2_narrow {  // registers of two lanes
+extern const ListKernels list_kernels;
+}
 namespace avx2 {
 extern const Kernels kernels;
-}
+extern const ListKernels list_kernels;
+}  // namespace avx2
 namespace avx512 {
 extern const Kernels kernels;
-}
+extern const ListKernels list_kernels;
+}  // namespace avx512
 #endif
 
 }  // namespace sinkprop

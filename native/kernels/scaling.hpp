@@ -73,6 +73,10 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) {
     return (n + to - 1) / to * to;
 }
 
+constexpr std::size_t larger(std::size_t a, std::size_t b) {
+    return a > b ? a : b;
+}
+
 SINKPROP_INLINE Lanes load(const double* p, std::size_t i) {
     return Lanes::load(p + i);
 }
@@ -149,6 +153,10 @@ struct Normalization {
     // Relative error that is allowed in the linear systems of the reverse pass
     double linear_tol() const { return tol < 1e-13 ? 1e-14 : tol < 1e-5 ? 0.1 * tol : 1e-6; }
 };
+
+SINKPROP_INLINE Normalization normalization(const Settings& s, double* residual) {
+    return {s.half_steps, s.epsilon, s.tol, s.max_iter, residual};
+}
 
 // Computes the scaling vectors q_0 .. q_T of T half iterations (see the top of this file) and writes them to q
 // (T + 1, size)
