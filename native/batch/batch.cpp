@@ -78,7 +78,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
     const ListGroups groups(batch, of_lists, list_kernels_in_use());
     each_group(batch, of_lists, groups, n_threads, normalize, NoNoise(), [&](const ListGroup& group, auto&& row) {
         group.kernels.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
-        for (std::size_t l = 0; l < group.count; ++l) {
+        for (std::size_t l = 0; l < group.lists.count; ++l) {
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);

@@ -66,11 +66,10 @@ class ListGroups {
     std::size_t covered_;
 };
 
-// A group of `count` queries, whose documents are sorted. Lanes without a query repeat the last one.
+// A group of queries, whose documents are sorted
 struct ListGroup {
     Lists lists;
     const ListKernels& kernels;
-    std::size_t count;
     const std::size_t* queries;
     double *values, *slopes, *scratch;  // outputs and scratch of the functions of ListKernels
 
@@ -131,9 +130,8 @@ void with_group(const Batch& batch, const Settings& settings, const std::size_t*
     if (!kernels.sort_lists(n, rows.sizes, scores, places)) throw std::invalid_argument("scores must not be NaN");
     const auto row = [&](std::size_t l, std::size_t i) { return rows.row(l, std::size_t(places[i * W + l])); };
     rows.each([&](std::size_t i, std::size_t l) { gains[i * W + l] = batch.gains[row(l, i)]; });
-    const Lists lists = {n, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
-    work(ListGroup{lists, kernels, count, queries, values, slopes,
-                   w.scratch.doubles(kernels.lists_scratch(n, settings))},
+    const Lists lists = {n, count, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
+    work(ListGroup{lists, kernels, queries, values, slopes, w.scratch.doubles(kernels.lists_scratch(n, settings))},
          row);
 }
 

@@ -175,7 +175,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
     each_group(batch, of_lists, groups, n_threads, normalize, noise, [&](const ListGroup& group, auto&& row) {
         group.kernels.tied_lists_gain(group.lists, of_lists, loss.widths, loss.n_widths, group.scratch, group.values,
                                       group.slopes);
-        for (std::size_t l = 0; l < group.count; ++l) {
+        for (std::size_t l = 0; l < group.lists.count; ++l) {
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);

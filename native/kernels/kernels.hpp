@@ -117,10 +117,10 @@ struct Ties {
 };
 
 // Short queries that are processed together, one in each lane of a register (lists.hpp), each with documents of one
-// class. In an array (n, lanes), the i-th document of the query in lane l is element i * lanes + l; elements behind a
-// query's documents are not read.
+// class. Lanes without a query repeat the last one. In an array (n, lanes), the i-th document of the query in lane l is
+// element i * lanes + l; elements behind a query's documents are not read.
 struct Lists {
-    std::size_t n;             // number of documents of the longest query
+    std::size_t n, count;      // number of documents of the longest query; number of queries
     const std::size_t* sizes;  // (lanes,) number of documents of each query, at least 1
     const double* scores;      // (n, lanes) in decreasing order, as sort_lists leaves them
     // (n, lanes) gains in the order of the scores, not yet divided by the ideal gain; if `exponential`, labels r, which

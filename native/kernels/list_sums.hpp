@@ -230,51 +230,86 @@ struct BandedLists : ListOperator<BandedLists> {
 // The Gaussian kernel as a sum of P pairs of complex exponentials, by two sweeps as in GaussianSums. The states leave
 // out the document itself: H_i = e_i (H_(i-1) + x_(i-1)) and G_i = e_(i+1) (G_(i+1) + x_(i+1)), so that
 //   (A x)_i = x_i + 2 Re sum_m w_m (H_i + G_i),      (dA x)_i = 2 Re sum_m w_m s_m (H_i - G_i).
-// The sweep up stores these sums for its own states only, which are two numbers per document in the place of 2 P.
-template <int P>
-struct GaussianLists : ListOperator<GaussianLists<P>> {
-    using Base = ListOperator<GaussianLists<P>>;
+// The sweeps compute such sums for their own states, two numbers per document in the place of 2 P states.
+//
+// SummedLists has one query in each lane and the state of a pair in each register; SummedList has one query, and the
+// states of all P = 4 pairs in a register. Both round in the same way.
+struct Exponentials {
+    static constexpr int P = fast_pairs;
     using Coefficients = GaussCoefficients<P>;
-    using Base::mask, Base::n, Base::size;
-    double *decay, *sums;  // (n, 2 P, W) real, then imaginary parts of e_i; (n, 2, W) the sums of the sweep up
+
+    // e = exp(-s t) for the coefficient s of a pair, and t = sqrt(2) |difference| / sigma
+    template <int L>
+    static SINKPROP_INLINE void decay(Vec<L> s_re, Vec<L> s_im, Vec<L> t, Vec<L>& re, Vec<L>& im) {
+        Vec<L> sine, cosine;
+        const Vec<L> radius = exp(-(s_re * t));
+        sincos(s_im * t, sine, cosine);
+        re = radius * cosine;
+        im = -(radius * sine);
+    }
+    // The state of a pair, with the decay a + b i and the element x of the vector
+    template <int L>
+    static SINKPROP_INLINE void step(Vec<L> a, Vec<L> b, Vec<L> x, Vec<L>& re, Vec<L>& im) {
+        const Vec<L> sum = re + x;
+        re = fma(a, sum, -rounded_product(b, im));
+        im = fma(a, im, rounded_product(b, sum));
+    }
+    // 2 Re w (re + im i), with 2 w = w_re - w_im i
+    template <int L>
+    static SINKPROP_INLINE Vec<L> part(Vec<L> w_re, Vec<L> w_im, Vec<L> re, Vec<L> im) {
+        return fma(w_re, re, rounded_product(w_im, im));
+    }
+    // Factors of the real and imaginary parts of states in A x, and in (dA) x
+    static constexpr double k_re(int m) { return 2 * Coefficients::w_re[m]; }
+    static constexpr double k_im(int m) { return -2 * Coefficients::w_im[m]; }
+    static constexpr double d_re(int m) {
+        return 2 * (Coefficients::w_re[m] * Coefficients::s_re[m] - Coefficients::w_im[m] * Coefficients::s_im[m]);
+    }
+    static constexpr double d_im(int m) {
+        return -2 * (Coefficients::w_re[m] * Coefficients::s_im[m] + Coefficients::w_im[m] * Coefficients::s_re[m]);
+    }
+    template <int L>
+    static SINKPROP_INLINE Vec<L> distance(Vec<L> above, Vec<L> below, double sigma) {
+        return minimum(Vec<L>::all(sqrt2) * ((above - below) / Vec<L>::all(sigma)),
+                       Vec<L>::all(GaussianSums<P>::t_max));
+    }
+};
+
+struct SummedLists : ListOperator<SummedLists>, Exponentials {
+    using Base = ListOperator<SummedLists>;
+    double *decays, *sums;  // (n, 2 P, W) real, then imaginary parts of e_i; (n, 2, W) the sums of the sweep up
 
     static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (2 * P + 2) * n * W; }
 
-    GaussianLists(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
+    SummedLists(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
         : Base(arrays, sigma / sqrt2, space) {
-        decay = space + Base::scratch(n, T);
-        sums = decay + 2 * P * size;
-        const Lanes width = Lanes::all(sigma), scale = Lanes::all(sqrt2), most = Lanes::all(GaussianSums<P>::t_max);
+        decays = space + Base::scratch(n, T);
+        sums = decays + 2 * P * size;
         for (std::size_t i = 1; i < n; ++i) {
-            const Lanes t = minimum(scale * ((load(y, (i - 1) * W) - load(y, i * W)) / width), most);
+            const Lanes t = distance(load(y, (i - 1) * W), load(y, i * W), sigma);
             for (int m = 0; m < P; ++m) {
-                Lanes sine, cosine;
-                const Lanes radius = exp(Lanes::all(-Coefficients::s_re[m]) * t);
-                sincos(Lanes::all(Coefficients::s_im[m]) * t, sine, cosine);
-                (radius * cosine).store(decay + (2 * P * i + m) * W);
-                (-(radius * sine)).store(decay + (2 * P * i + P + m) * W);
+                Lanes re, im;
+                decay(Lanes::all(Coefficients::s_re[m]), Lanes::all(Coefficients::s_im[m]), t, re, im);
+                re.store(decays + (2 * P * i + m) * W);
+                im.store(decays + (2 * P * i + P + m) * W);
             }
         }
     }
 
-    // The states of a sweep, and the two sums over them
     struct State {
         Lanes re[P], im[P];
         SINKPROP_INLINE State() {
             for (int m = 0; m < P; ++m) re[m] = im[m] = Lanes::all(0);
         }
-        SINKPROP_INLINE void step(const double* e, Lanes x, Lanes& k, Lanes& dk) {
-            k = dk = Lanes::all(0);
+        SINKPROP_INLINE void next(const double* e, Lanes x, Lanes& k, Lanes& dk) {
+            Lanes parts[P], d_parts[P];
             for (int m = 0; m < P; ++m) {
-                const Lanes a = load(e, m * W), b = load(e, (P + m) * W), sum = re[m] + x;
-                re[m] = fma(a, sum, -(b * im[m]));
-                im[m] = fma(a, im[m], b * sum);
-                constexpr const double *wr = Coefficients::w_re, *wi = Coefficients::w_im, *sr = Coefficients::s_re,
-                                       *si = Coefficients::s_im;
-                k = fma(Lanes::all(2 * wr[m]), re[m], fma(Lanes::all(-2 * wi[m]), im[m], k));
-                dk = fma(Lanes::all(2 * (wr[m] * sr[m] - wi[m] * si[m])), re[m],
-                         fma(Lanes::all(-2 * (wr[m] * si[m] + wi[m] * sr[m])), im[m], dk));
+                step(load(e, m * W), load(e, (P + m) * W), x, re[m], im[m]);
+                parts[m] = part(Lanes::all(k_re(m)), Lanes::all(k_im(m)), re[m], im[m]);
+                d_parts[m] = part(Lanes::all(d_re(m)), Lanes::all(d_im(m)), re[m], im[m]);
             }
+            k = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+            dk = (d_parts[0] + d_parts[1]) + (d_parts[2] + d_parts[3]);
         }
     };
 
@@ -285,16 +320,91 @@ struct GaussianLists : ListOperator<GaussianLists<P>> {
         k.store(sums + (2 * n - 1) * W);
         State up, down;
         for (std::size_t i = n - 1; i > 0; --i) {
-            up.step(decay + 2 * P * i * W, load(x, i * W), k, dk);
+            up.next(decays + 2 * P * i * W, load(x, i * W), k, dk);
             k.store(sums + (2 * i - 2) * W);
             dk.store(sums + (2 * i - 1) * W);
         }
         k = dk = Lanes::all(0);
         for (std::size_t i = 0; i < n; ++i) {
-            if (i) down.step(decay + 2 * P * i * W, load(x, (i - 1) * W), k, dk);
+            if (i) down.next(decays + 2 * P * i * W, load(x, (i - 1) * W), k, dk);
             // products must be positive in the padding, too
             const Lanes own = load(x, i * W) + (Lanes::all(1) - load(mask, i * W));
             finish(i * W, own + (k + load(sums, 2 * i * W)), dk - load(sums, (2 * i + 1) * W));
+        }
+    }
+};
+
+struct SummedList : ListOperator<SummedList>, Exponentials {
+    using Base = ListOperator<SummedList>;
+    using V = Vec<P>;
+    // (n, 2 P) real, then imaginary parts of e_i; then the sums of each document: those of the sweep down, and those of
+    // the sweep up, in A x and in (dA) x, each of length padded(n)
+    double *decays, *k_down, *d_down, *k_up, *d_up;
+
+    static constexpr std::size_t padded(std::size_t n) { return round_up(n, 4) + 4; }
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (2 * P + 4) * padded(n); }
+
+    SummedList(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
+        : Base(arrays, sigma / sqrt2, space) {
+        decays = space + Base::scratch(n, T);
+        k_down = decays + 2 * P * padded(n);
+        d_down = k_down + padded(n);
+        k_up = d_down + padded(n);
+        d_up = k_up + padded(n);
+        for (std::size_t i = 1; i < n; ++i) {
+            V re, im;
+            decay(V::load(Coefficients::s_re), V::load(Coefficients::s_im),
+                  distance(V::all(y[(i - 1) * W]), V::all(y[i * W]), sigma), re, im);
+            re.store(decays + 2 * P * i);
+            im.store(decays + 2 * P * i + P);
+        }
+    }
+
+    struct Weights {
+        V k_re, k_im, d_re, d_im;
+        SINKPROP_INLINE Weights() {
+            double w[4][P];
+            for (int m = 0; m < P; ++m) {
+                w[0][m] = Exponentials::k_re(m);
+                w[1][m] = Exponentials::k_im(m);
+                w[2][m] = Exponentials::d_re(m);
+                w[3][m] = Exponentials::d_im(m);
+            }
+            k_re = V::load(w[0]), k_im = V::load(w[1]), d_re = V::load(w[2]), d_im = V::load(w[3]);
+        }
+    };
+
+    template <class Finish>
+    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+        static_assert(P == 4, "store_sums adds four numbers");
+        const Weights w;
+        const V zero = V::all(0);
+        V re = zero, im = zero, up_re = zero, up_im = zero;
+        // Both sweeps advance in one loop: that down reaches document i, that up document n - 1 - i. They begin with
+        // states of 0 at the first and the last document.
+        for (std::size_t i = 0; i < n; i += 4) {
+            V k[4], d[4], l[4], o[4];
+            for (std::size_t s = 0; s < 4; ++s) {
+                const std::size_t at = i + s;
+                if (at > 0 && at < n) {
+                    const double *e = decays + 2 * P * at, *e_up = decays + 2 * P * (n - at);
+                    step(V::load(e), V::load(e + P), V::all(x[(at - 1) * W]), re, im);
+                    step(V::load(e_up), V::load(e_up + P), V::all(x[(n - at) * W]), up_re, up_im);
+                }
+                k[s] = part(w.k_re, w.k_im, re, im);
+                d[s] = part(w.d_re, w.d_im, re, im);
+                l[s] = part(w.k_re, w.k_im, up_re, up_im);
+                o[s] = part(w.d_re, w.d_im, up_re, up_im);
+            }
+            store_sums(k[0], k[1], k[2], k[3], k_down + i);
+            store_sums(d[0], d[1], d[2], d[3], d_down + i);
+            store_sums(l[0], l[1], l[2], l[3], k_up + i);
+            store_sums(o[0], o[1], o[2], o[3], d_up + i);
+        }
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::size_t j = n - 1 - i;
+            finish(i * W, load(x, i * W) + (Lanes::all(k_down[i]) + Lanes::all(k_up[j])),
+                   Lanes::all(d_down[i]) - Lanes::all(d_up[j]));
         }
     }
 };
@@ -361,8 +471,10 @@ template <>
 constexpr bool in_lists<MatrixLists> = true;
 template <>
 constexpr bool in_lists<BandedLists> = true;
-template <int P>
-constexpr bool in_lists<GaussianLists<P>> = true;
+template <>
+constexpr bool in_lists<SummedLists> = true;
+template <>
+constexpr bool in_lists<SummedList> = true;
 template <int P>
 constexpr bool in_lists<PolynomialLists<P>> = true;
 

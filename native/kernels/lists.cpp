@@ -27,7 +27,6 @@ std::size_t longest_list(std::size_t n, const Settings& s) {
     return n <= longest_gaussian_list && !s.exact ? longest_gaussian_list : 0;
 }
 
-using SummedLists = GaussianLists<fast_pairs>;
 using DenseLists = PolynomialLists<fast_terms>;
 
 std::size_t lists_scratch(std::size_t n, const Settings& s) {
@@ -35,7 +34,8 @@ std::size_t lists_scratch(std::size_t n, const Settings& s) {
     const std::size_t own = s.relaxation == Relaxation::laplace ? TiedLaplaceLists::scratch(n, T) + ListTies::scratch(n)
                             : n <= longest_matrix_list(s)
                                 ? MatrixLists::scratch(n, T)
-                                : larger(SummedLists::scratch(n, T), BandedLists::scratch(n, T, widest_list_band));
+                                : larger(larger(SummedLists::scratch(n, T), SummedList::scratch(n, T)),
+                                         BandedLists::scratch(n, T, widest_list_band));
     return ListArrays::scratch(n) + n * W + own + expected_gain_scratch(n * W, T, 1);
 }
 
@@ -96,7 +96,10 @@ void lists_gain(const Lists& lists, const Settings& s, double factor, double* sp
         }
         if (!any) continue;
         double *value_m = all ? values : value, *slope_m = all ? slopes : slope;
-        if (m == sums)
+        if (m == sums && lists.count == 1)
+            lists_gain_with(SummedList(arrays, y, s.sigma, T, space), arrays, s, factor,
+                            space + SummedList::scratch(n, T), value_m, slope_m);
+        else if (m == sums)
             lists_gain_with(SummedLists(arrays, y, s.sigma, T, space), arrays, s, factor,
                             space + SummedLists::scratch(n, T), value_m, slope_m);
         else if (m == bands)

@@ -164,6 +164,17 @@ SINKPROP_INLINE Vec<W> fma(Vec<W> a, Vec<W> b, Vec<W> c) {
     return a * b + c;
 }
 
+// a * b, rounded before anything is added to it. Of two products that are added, the compiler would choose one to be
+// fused, and not the same one in all functions.
+template <int W>
+SINKPROP_INLINE Vec<W> rounded_product(Vec<W> a, Vec<W> b) {
+#if defined(__FMA__) || defined(__FP_FAST_FMA) || defined(__aarch64__)
+    return fma(a, b, Vec<W>::all(0));
+#else
+    return a * b;
+#endif
+}
+
 template <int W>
 SINKPROP_INLINE Vec<W> minimum(Vec<W> a, Vec<W> b) {
     return Vec<W>::where_less(a, b, a, b);
@@ -189,8 +200,8 @@ SINKPROP_INLINE double sum(Vec<W> a) {
     return x[0];
 }
 
-// Writes four numbers to `out`: the sums of the elements of a, of b, of c and of d. The vectors are transposed, which
-// costs less than four separate sums.
+// Writes four numbers to `out`: the sums of the elements of a, of b, of c and of d, where four elements are added as
+// (x_0 + x_1) + (x_2 + x_3). The vectors are transposed, which costs less than four separate sums.
 template <int W>
 SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* out) {
 #if SINKPROP_VECTOR_EXTENSIONS && SINKPROP_SHUFFLE
@@ -209,10 +220,13 @@ SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* 
         store_sums<4>(fold(a.v), fold(b.v), fold(c.v), fold(d.v), out);
     }
 #else
-    out[0] = sum(a);
-    out[1] = sum(b);
-    out[2] = sum(c);
-    out[3] = sum(d);
+    const Vec<W> vectors[4] = {a, b, c, d};
+    for (int i = 0; i < 4; ++i) {
+        double x[W];
+        vectors[i].store(x);
+        for (int l = 0; W > 4 && l < W / 2; ++l) x[l] += x[l + W / 2];
+        out[i] = W == 2 ? x[0] + x[1] : (x[0] + x[1]) + (x[W == 2 ? 1 : 2] + x[W == 2 ? 1 : 3]);
+    }
 #endif
 }
 
