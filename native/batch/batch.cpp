@@ -13,8 +13,8 @@ namespace sinkprop {
 namespace {
 
 // Settings with the method in use, and the tables that the kernels read
-Settings completed(Settings settings) {
-    settings.method = method_in_use();
+Settings completed(const Settings& given) {
+    Settings settings = with_method_in_use(given);
     settings.cells = settings.exact ? cell_table<exact_terms>() : cell_table<fast_terms>();
     settings.fine_cells = cell_table<fine_terms>();
     return settings;

@@ -54,7 +54,8 @@ std::atomic<const Kernels*>& in_use() {
     return kernels;
 }
 
-std::atomic<Method> forced_method{Method::automatic};
+constexpr int alone = 6;
+std::atomic<int> forced_method{0};  // a Method, or `alone`
 
 }  // namespace
 
@@ -92,15 +93,18 @@ const ListKernels& list_kernels_in_use(std::size_t count) {
     return baseline::list_kernels;
 }
 
-Method method_in_use() {
-    return forced_method;
+Settings with_method_in_use(Settings settings) {
+    const int method = forced_method;
+    settings.lists = method == 0;
+    settings.method = method == alone ? Method::automatic : Method(method);
+    return settings;
 }
 
 bool use_method(const std::string& name) {
-    const char* const names[] = {"auto", "direct", "banded", "cells", "sums", "fine cells"};
-    for (int i = 0; i < 6; ++i)
+    const char* const names[] = {"auto", "direct", "banded", "cells", "sums", "fine cells", "alone"};
+    for (int i = 0; i <= alone; ++i)
         if (name == names[i]) {
-            forced_method = Method(i);
+            forced_method = i;
             return true;
         }
     return false;

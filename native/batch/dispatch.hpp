@@ -22,9 +22,11 @@ bool use_instruction_set(const std::string& name);
 // Functions for lists with the fewest lanes that take `count` queries at once or, if none take that many, with the most
 const ListKernels& list_kernels_in_use(std::size_t count = SIZE_MAX);
 
-Method method_in_use();
+// The settings with the method in use
+Settings with_method_in_use(Settings settings);
 // For tests and benchmarks: makes all later calls use the named method to multiply a vector by the matrix A. Queries
-// that this method cannot handle are processed by another one. Returns false if the name is unknown.
+// that this method cannot handle are processed by another one. "alone" leaves the choice, except that short queries are
+// not processed together. Returns false if the name is unknown.
 bool use_method(const std::string& name);
 
 }  // namespace sinkprop

@@ -168,12 +168,11 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
             hessian[row(i)] = std::max(least, float(weight * (mean + rest * std::abs(slope(i)))));
         }
     };
-    Settings of_lists = settings;
-    of_lists.method = method_in_use();
+    const Settings chosen = with_method_in_use(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, of_lists, list_kernels_in_use());
-    each_group(batch, of_lists, groups, n_threads, normalize, noise, [&](const ListGroup& group, auto&& row) {
-        group.kernels.tied_lists_gain(group.lists, of_lists, loss.widths, loss.n_widths, group.scratch, group.values,
+    const ListGroups groups(batch, chosen, list_kernels_in_use());
+    each_group(batch, chosen, groups, n_threads, normalize, noise, [&](const ListGroup& group, auto&& row) {
+        group.kernels.tied_lists_gain(group.lists, chosen, loss.widths, loss.n_widths, group.scratch, group.values,
                                       group.slopes);
         for (std::size_t l = 0; l < group.lists.count; ++l) {
             const std::size_t q = group.queries[l];
@@ -203,8 +202,7 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
             return;
         }
         const TieSpace s = find_ties(query, w);
-        Settings of_width = settings;
-        of_width.method = method_in_use();
+        Settings of_width = chosen;
         double* scratch = w.scratch.doubles(query.n_terms ? kernels.tied_terms_scratch(query, s.ties, of_width)
                                                           : kernels.tied_scratch(s.ties, of_width));
         const double share = 1 / double(loss.n_widths);

@@ -359,7 +359,7 @@ void pairwise_derivatives(const Vector& scores, const Index& offsets, const Inde
 
 void use_method(const std::string& name) {
     if (!sinkprop::use_method(name))
-        throw nb::value_error("method must be auto, direct, banded, cells, fine cells or sums");
+        throw nb::value_error("method must be auto, alone, direct, banded, cells, fine cells or sums");
 }
 
 using Complex = std::complex<double>;

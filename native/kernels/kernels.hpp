@@ -36,6 +36,7 @@ struct Settings {
     int max_iter;
     double epsilon;  // added to every entry of the matrix A that is normalized
     Method method;   // `automatic`, or the method that is used for every query that it can handle
+    bool lists;      // whether short queries are processed together (lists.hpp)
     // Coefficients that cell_tables.hpp computes. cells: for polynomials of 16 terms if `exact`, otherwise of 12 terms.
     // fine_cells: for polynomials of 8 terms, which are used for long lists if `exact` is false.
     const double *cells, *fine_cells;

@@ -10,18 +10,18 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace {
 
-// Numbers of documents up to which queries are processed as lists, and up to which the matrices of the Gaussian kernel
-// are stored then. For longer lists with the Gaussian kernel, in its fast setting, a band of the matrix is stored if it
-// has at most `widest_list_band` ranks, polynomials are used if all scores are in one cell, and sums of exponentials if
-// not.
-constexpr std::size_t longest_laplace_list = 256, longest_gaussian_list = 256, widest_list_band = 2;
+// Numbers of documents up to which queries are processed as lists (times: benchmarks/crossover.py). With two lanes, the
+// stretches of LaplaceSums are faster sooner. The matrices of the shortest lists are stored for the Gaussian kernel.
+// For longer ones, in its fast setting, a band of the matrix is stored if it has at most `widest_list_band` ranks,
+// polynomials are used if all scores are in one cell, and sums of exponentials if not.
+constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = 256, widest_list_band = 2;
 
 std::size_t longest_matrix_list(const Settings& s) {
     return s.exact ? 24 : 16;
 }
 
 std::size_t longest_list(std::size_t n, const Settings& s) {
-    if (s.method != Method::automatic || !s.smoothed() || s.tol > 0) return 0;
+    if (!s.lists || !s.smoothed() || s.tol > 0) return 0;
     if (s.relaxation == Relaxation::laplace) return n <= longest_laplace_list ? longest_laplace_list : 0;
     if (n <= longest_matrix_list(s)) return longest_matrix_list(s);
     return n <= longest_gaussian_list && !s.exact ? longest_gaussian_list : 0;
