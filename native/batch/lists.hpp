@@ -14,36 +14,39 @@
 
 namespace sinkprop {
 
-// The queries of a batch that are processed in groups: queries[first[g]] .. queries[first[g + 1] - 1] are group g.
-// Queries of about the same length are in a group.
+// The queries of a batch that are processed in groups: queries[first[g]] .. queries[first[g + 1] - 1] are group g. The
+// queries of a group are of one kind, and of about the same length.
 class ListGroups {
   public:
     std::vector<std::size_t> queries, first;
 
     ListGroups(const Batch& batch, const Settings& settings, const ListKernels& kernels)
-        : longest_(batch.n_queries), covered_(batch.n_queries) {
-        std::vector<std::size_t> at;
+        : kinds_(batch.n_queries), covered_(batch.n_queries) {
+        std::size_t most = 0;
         for (std::size_t q = 0; q < batch.n_queries; ++q) {
             const std::size_t n = size(batch, q);
-            longest_[q] = n ? longest_with(batch, settings, kernels, q) : 0;
-            covered_ -= n && !longest_[q];
-            if (!longest_[q]) continue;
-            if (at.size() < n + 2) at.resize(n + 2);
-            ++at[n + 1];
+            kinds_[q] = n ? kind_of(batch, settings, kernels, q) : ListKind::none;
+            covered_ -= n && kinds_[q] == ListKind::none;
+            if (kinds_[q] != ListKind::none) most = std::max(most, n);
         }
-        // at[n]: index of the first query of n documents, in increasing order of n
-        for (std::size_t n = 1; n < at.size(); ++n) at[n] += at[n - 1];
-        queries.resize(at.empty() ? 0 : at.back());
+        // at[place]: index of the first query of a kind and length, by kind, then by length
+        const auto place = [&](std::size_t q) { return std::size_t(kinds_[q]) * (most + 1) + size(batch, q); };
+        std::vector<std::size_t> at((std::size_t(ListKind::sums) + 1) * (most + 1) + 1);
         for (std::size_t q = 0; q < batch.n_queries; ++q)
-            if (longest_[q]) queries[at[size(batch, q)]++] = q;
+            if (kinds_[q] != ListKind::none) ++at[place(q) + 1];
+        for (std::size_t p = 1; p < at.size(); ++p) at[p] += at[p - 1];
+        queries.resize(at.back());
+        for (std::size_t q = 0; q < batch.n_queries; ++q)
+            if (kinds_[q] != ListKind::none) queries[at[place(q)]++] = q;
         for (std::size_t i = 0; i < queries.size(); ++i)
-            if (!i || i - first.back() == kernels.lanes || longest_[queries[i]] != longest_[queries[first.back()]])
+            if (!i || i - first.back() == kernels.lanes || kinds_[queries[i]] != kinds_[queries[first.back()]])
                 first.push_back(i);
         first.push_back(queries.size());
     }
+    ListKind kind(std::size_t q) const { return kinds_[q]; }
     // Whether nothing is left to do for query q, or for all queries, after the groups: they are in one, or empty
-    bool cover(const Batch& batch, std::size_t q) const { return longest_[q] || !size(batch, q); }
-    bool cover_all() const { return covered_ == longest_.size(); }
+    bool cover(const Batch& batch, std::size_t q) const { return kinds_[q] != ListKind::none || !size(batch, q); }
+    bool cover_all() const { return covered_ == kinds_.size(); }
     std::size_t size() const { return first.size() - 1; }
 
   private:
@@ -51,18 +54,27 @@ class ListGroups {
         return std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
     }
 
-    // Number of documents of the longest query with which query q can be in a group, or 0 if it cannot be in one: if it
-    // is too long, or has documents of several classes. Depends on the query alone, so that its results do, too.
-    static std::size_t longest_with(const Batch& batch, const Settings& settings, const ListKernels& kernels,
-                                    std::size_t q) {
-        const std::size_t n = size(batch, q), longest = batch.n_terms ? 0 : kernels.longest_list(n, settings);
-        if (longest && batch.classes && batch.n_classes > 1)
+    // Depends on the query alone, so that its results do, too. A query with documents of several classes, or a gain
+    // with terms, is processed alone.
+    static ListKind kind_of(const Batch& batch, const Settings& settings, const ListKernels& kernels, std::size_t q) {
+        const std::size_t n = size(batch, q);
+        if (batch.n_terms) return ListKind::none;
+        if (batch.classes && batch.n_classes > 1)
             for (std::size_t i = 1; i < n; ++i)
-                if (batch.classes[batch.row(q, i)] != batch.classes[batch.row(q, 0)]) return 0;
-        return longest;
+                if (batch.classes[batch.row(q, i)] != batch.classes[batch.row(q, 0)]) return ListKind::none;
+        double high = 0, low = 0;
+        if (n > longest_small_list && settings.relaxation == Relaxation::gaussian) {
+            high = low = batch.scores[batch.row(q, 0)];
+            for (std::size_t i = 1; i < n; ++i) {
+                const double score = batch.scores[batch.row(q, i)];
+                high = std::max(high, score);
+                low = std::min(low, score);
+            }
+        }
+        return kernels.list_kind(n, high - low, settings);
     }
 
-    std::vector<std::size_t> longest_;
+    std::vector<ListKind> kinds_;
     std::size_t covered_;
 };
 
@@ -117,7 +129,8 @@ class GroupRows {
 // queries, and noise(key, i) is added to the score of the query's i-th document.
 template <std::size_t W, class Noise, class Work>
 void with_group(const Batch& batch, const Settings& settings, const std::size_t* given, std::size_t count,
-                bool normalize, const ListKernels& kernels, const Noise& noise, Workspace& w, Work&& work) {
+                ListKind kind, bool normalize, const ListKernels& kernels, const Noise& noise, Workspace& w,
+                Work&& work) {
     std::size_t queries[W];
     for (std::size_t l = 0; l < W; ++l) queries[l] = given[std::min(l, count - 1)];
     const GroupRows<W> rows(batch, queries);
@@ -130,8 +143,8 @@ void with_group(const Batch& batch, const Settings& settings, const std::size_t*
     if (!kernels.sort_lists(n, rows.sizes, scores, places)) throw std::invalid_argument("scores must not be NaN");
     const auto row = [&](std::size_t l, std::size_t i) { return rows.row(l, std::size_t(places[i * W + l])); };
     rows.each([&](std::size_t i, std::size_t l) { gains[i * W + l] = batch.gains[row(l, i)]; });
-    const Lists lists = {n, count, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
-    work(ListGroup{lists, kernels, queries, values, slopes, w.scratch.doubles(kernels.lists_scratch(n, settings))},
+    const Lists lists = {kind, n, count, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
+    work(ListGroup{lists, kernels, queries, values, slopes, w.scratch.doubles(kernels.lists_scratch(lists, settings))},
          row);
 }
 
@@ -147,12 +160,13 @@ void each_group(const Batch& batch, const Settings& settings, const ListGroups& 
             const std::size_t* queries = groups.queries.data() + groups.first[g];
             const std::size_t count = groups.first[g + 1] - groups.first[g];
             const ListKernels& kernels = list_kernels_in_use(count);
+            const ListKind kind = groups.kind(queries[0]);
             if (kernels.lanes == 2)
-                with_group<2>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+                with_group<2>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
             else if (kernels.lanes == 4)
-                with_group<4>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+                with_group<4>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
             else
-                with_group<8>(batch, settings, queries, count, normalize, kernels, noise, w, work);
+                with_group<8>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
         }
         w.shrink();
     });

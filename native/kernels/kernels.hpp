@@ -117,10 +117,17 @@ struct Ties {
     double* residual;  // as in Query
 };
 
+// How a query is processed as one of several lists (list_sums.hpp), or that it is processed alone. Queries of one kind
+// can be processed together.
+enum class ListKind : int { none, sweeps, matrix, polynomials, sums };
+// Number of documents up to which the kind does not depend on the scores
+constexpr std::size_t longest_small_list = 24;
+
 // Short queries that are processed together, one in each lane of a register (lists.hpp), each with documents of one
 // class. Lanes without a query repeat the last one. In an array (n, lanes), the i-th document of the query in lane l is
 // element i * lanes + l; elements behind a query's documents are not read.
 struct Lists {
+    ListKind kind;
     std::size_t n, count;      // number of documents of the longest query; number of queries
     const std::size_t* sizes;  // (lanes,) number of documents of each query, at least 1
     const double* scores;      // (n, lanes) in decreasing order, as sort_lists leaves them
@@ -200,9 +207,8 @@ struct Kernels {
 // Functions that process several short queries at once (lists.cpp)
 struct ListKernels {
     std::size_t lanes;  // number of queries that are processed together
-    // Whether a query of n documents of one class is processed as one of several lists: the number of documents of the
-    // longest query that can be another of them, or 0
-    std::size_t (*longest_list)(std::size_t n, const Settings&);
+    // The kind of a query of n documents of one class. `spread` is the largest score less the smallest.
+    ListKind (*list_kind)(std::size_t n, double spread, const Settings&);
     // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes).
     // Returns whether no score is NaN.
     bool (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
@@ -213,7 +219,7 @@ struct ListKernels {
     // those of boosted trees: means over all orders of tied documents (ties.hpp).
     void (*tied_lists_gain)(const Lists&, const Settings&, const double* widths, std::size_t n_widths, double* scratch,
                             double* values, double* slopes);
-    std::size_t (*lists_scratch)(std::size_t n, const Settings&);
+    std::size_t (*lists_scratch)(const Lists&, const Settings&);
 };
 
 constexpr std::size_t trees_scratch(std::size_t n_columns) {

@@ -121,109 +121,99 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
 };
 
 // The Gaussian kernel of the shortest queries: the entries of A and dA below the diagonal, which are those above it for
-// A, and the negative of those above it for dA
+// A, and the negative of those above it for dA. Entry (i, j), j < i, is used for the products of both documents while
+// it is in a register. The entries are taken in blocks of `rows` documents i and `rows` documents j, whose sums and
+// elements of x are in registers, too. Whatever their number, the sums of a document are added up in the order of the
+// other documents.
 struct MatrixLists : ListOperator<MatrixLists> {
     using Base = ListOperator<MatrixLists>;
-    double *K, *dK;  // (n (n - 1) / 2, W) entry (i, j), j < i, is element i (i - 1) / 2 + j
+    static constexpr std::size_t rows = W == 8 ? 4 : 2;  // of 32 and 16 registers, respectively
+    double *entries, *k, *dk;  // (n (n - 1) / 2, 2, W) K, dK in the order in which `both` takes them; (n, W) sums
 
-    static constexpr std::size_t pairs(std::size_t n) { return n * (n - 1) / 2; }
-    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + 2 * pairs(n) * W; }
+    static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (n + 1) * n * W; }
 
     MatrixLists(const ListArrays& arrays, const double* y, double sigma, int T, double* space)
         : Base(arrays, sigma, space) {
-        K = space + Base::scratch(n, T);
-        dK = K + pairs(n) * W;
+        entries = space + Base::scratch(n, T);
+        k = entries + n * (n - 1) * W;
+        dk = k + size;
         const Lanes inverse = Lanes::all(1 / sigma);
-        double *k = K, *dk = dK;
-        for (std::size_t i = W; i < size; i += W)
-            for (std::size_t j = 0; j < i; j += W, k += W, dk += W) {
-                Lanes a, da;
-                gaussian_entry((load(y, i) - load(y, j)) * inverse, a, da);
-                a.store(k);
-                da.store(dk);
-            }
+        double* entry = entries;
+        const auto add = [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
+            Lanes a, da;
+            gaussian_entry((load(y, i * W) - load(y, j * W)) * inverse, a, da);
+            a.store(entry);
+            da.store(entry + W);
+            entry += 2 * W;
+        };
+        for (std::size_t i = 0; i < n; i += rows) {
+            const std::size_t end = i + rows < n ? i + rows : n;
+            for (std::size_t j = 0; j < i; j += rows)
+                for (std::size_t r = i; r < end; ++r)
+                    for (std::size_t c = j; c < j + rows; ++c) add(r, c);
+            for (std::size_t r = i; r < end; ++r)
+                for (std::size_t c = i; c < r; ++c) add(r, c);
+        }
     }
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        const double *row = K, *drow = dK;
-        for (std::size_t i = 0; i < size; i += W) {
-            Lanes k = load(x, i), dk = Lanes::all(0);
-            for (std::size_t j = 0; j < i; j += W, row += W, drow += W) {
-                const Lanes xj = load(x, j);
-                k = fma(load(row, 0), xj, k);
-                dk = fma(load(drow, 0), xj, dk);
+        const double* entry = entries;
+        std::size_t i = 0;
+        for (; i + rows <= n; i += rows) add_rows<rows>(i, x, entry);
+        if constexpr (rows > 2) {
+            if (n - i == 3) add_rows<3>(i, x, entry);
+            if (n - i == 2) add_rows<2>(i, x, entry);
+        }
+        if (n - i == 1) add_rows<1>(i, x, entry);
+        for (i = 0; i < size; i += W) finish(i, load(k, i), load(dk, i));
+    }
+
+  private:
+    // Sums of R documents from i on, and what these documents add to the sums of those before them
+    template <std::size_t R>
+    SINKPROP_INLINE void add_rows(std::size_t i, const double* x, const double*& entry) const {
+        Lanes xi[R], ki[R], di[R];
+        SINKPROP_UNROLL
+        for (std::size_t r = 0; r < R; ++r) {
+            ki[r] = xi[r] = load(x, (i + r) * W);
+            di[r] = Lanes::all(0);
+        }
+        for (std::size_t j = 0; j < i; j += rows) {
+            Lanes xj[rows], kj[rows], dj[rows];
+            SINKPROP_UNROLL
+            for (std::size_t c = 0; c < rows; ++c) {
+                xj[c] = load(x, (j + c) * W);
+                kj[c] = load(k, (j + c) * W);
+                dj[c] = load(dk, (j + c) * W);
             }
-            const double *below = row + i, *dbelow = drow + i;
-            Lanes up = Lanes::all(0);
-            for (std::size_t j = i + W; j < size; below += j, dbelow += j, j += W) {
-                const Lanes xj = load(x, j);
-                k = fma(load(below, 0), xj, k);
-                up = fma(load(dbelow, 0), xj, up);
+            SINKPROP_UNROLL
+            for (std::size_t r = 0; r < R; ++r) SINKPROP_UNROLL
+            for (std::size_t c = 0; c < rows; ++c) add(entry, xi[r], ki[r], di[r], xj[c], kj[c], dj[c]);
+            SINKPROP_UNROLL
+            for (std::size_t c = 0; c < rows; ++c) {
+                kj[c].store(k + (j + c) * W);
+                dj[c].store(dk + (j + c) * W);
             }
-            finish(i, k, dk - up);
+        }
+        SINKPROP_UNROLL
+        for (std::size_t r = 0; r < R; ++r) SINKPROP_UNROLL
+        for (std::size_t c = 0; c < r; ++c) add(entry, xi[r], ki[r], di[r], xi[c], ki[c], di[c]);
+        SINKPROP_UNROLL
+        for (std::size_t r = 0; r < R; ++r) {
+            ki[r].store(k + (i + r) * W);
+            di[r].store(dk + (i + r) * W);
         }
     }
-};
 
-// The Gaussian kernel if the scores lie far apart: the entries of documents at most `band` ranks apart, as in
-// BandedSums. The bands of the queries differ; entries outside of a query's band are 0.
-struct BandedLists : ListOperator<BandedLists> {
-    using Base = ListOperator<BandedLists>;
-    std::size_t band;
-    double *K, *dK;  // (n, band, W) entry (i, i + o) is element i * band + o - 1
-
-    static constexpr std::size_t scratch(std::size_t n, int T, std::size_t band) {
-        return Base::scratch(n, T) + 2 * band * n * W;
-    }
-
-    // Number of ranks up to which two documents of the query in lane l can be closer than `cut` widths, or `most` + 1
-    static std::size_t needed(const Lists& lists, double sigma, std::size_t most, std::size_t l) {
-        const double* y = lists.scores + l;
-        std::size_t band = 0;
-        for (std::size_t i = 0; i + band < lists.sizes[l]; ++i)
-            while (i + band + 1 < lists.sizes[l] && (y[i * W] - y[(i + band + 1) * W]) / sigma < BandedSums::cut)
-                if (++band > most) return band;
-        return band;
-    }
-
-    BandedLists(const ListArrays& arrays, const double* y, double sigma, std::size_t band_, const std::size_t* bands,
-                int T, double* space)
-        : Base(arrays, sigma, space), band(band_) {
-        K = space + Base::scratch(n, T);
-        dK = K + band * size;
-        double own[W];
-        for (std::size_t l = 0; l < W; ++l) own[l] = double(bands[l]);
-        const Lanes widest = Lanes::load(own), width = Lanes::all(sigma), zero = Lanes::all(0);
-        for (std::size_t i = 0; i < n; ++i)
-            for (std::size_t o = 1; o <= band; ++o) {
-                Lanes k = zero, dk = zero;
-                if (i + o < n) gaussian_entry((load(y, i * W) - load(y, (i + o) * W)) / width, k, dk);
-                const Lanes distance = Lanes::all(double(o));
-                Lanes::where_less(widest, distance, zero, k).store(K + (i * band + o - 1) * W);
-                Lanes::where_less(widest, distance, zero, dk).store(dK + (i * band + o - 1) * W);
-            }
-    }
-
-    template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        for (std::size_t i = 0; i < n; ++i) {
-            // products must be positive in the padding, too
-            Lanes k = load(x, i * W) + (Lanes::all(1) - load(mask, i * W)), down = Lanes::all(0), up = down;
-            const double *row = K + i * band * W, *drow = dK + i * band * W;
-            for (std::size_t o = 1; o <= band && i + o < n; ++o) {
-                const Lanes below = load(x, (i + o) * W);
-                k = fma(load(row, (o - 1) * W), below, k);
-                down = fma(load(drow, (o - 1) * W), below, down);
-            }
-            for (std::size_t o = 1; o <= band && o <= i; ++o) {
-                const std::size_t at = ((i - o) * band + o - 1) * W;
-                const Lanes above = load(x, (i - o) * W);
-                k = fma(load(K, at), above, k);
-                up = fma(load(dK, at), above, up);
-            }
-            finish(i * W, k, down - up);
-        }
+    static SINKPROP_INLINE void add(const double*& entry, Lanes xi, Lanes& ki, Lanes& di, Lanes xj, Lanes& kj,
+                                    Lanes& dj) {
+        const Lanes a = load(entry, 0), da = load(entry, W);
+        ki = fma(a, xj, ki);
+        kj = fma(a, xi, kj);
+        di = fma(da, xj, di);
+        dj = fma(-da, xi, dj);
+        entry += 2 * W;
     }
 };
 
@@ -419,11 +409,6 @@ struct PolynomialLists : ListOperator<PolynomialLists<P>> {
 
     static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + n * W; }
 
-    // Whether the scores of the query in lane l lie in one cell
-    static bool fits(const Lists& lists, double sigma, std::size_t l) {
-        return lists.scores[l] - lists.scores[(lists.sizes[l] - 1) * W + l] < 2 * GaussianCells<P>::half_cell(sigma);
-    }
-
     PolynomialLists(const ListArrays& arrays, const double* y, double sigma, const double* table, int T_, double* space)
         : Base(arrays, GaussianCells<P>::half_cell(sigma), space),
           place(space + Base::scratch(arrays.n, T_)),
@@ -469,8 +454,6 @@ template <>
 constexpr bool in_lists<TiedLaplaceLists> = true;
 template <>
 constexpr bool in_lists<MatrixLists> = true;
-template <>
-constexpr bool in_lists<BandedLists> = true;
 template <>
 constexpr bool in_lists<SummedLists> = true;
 template <>

@@ -10,33 +10,44 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace {
 
-// Numbers of documents up to which queries are processed as lists (times: benchmarks/crossover.py). With two lanes, the
-// stretches of LaplaceSums are faster sooner. The matrices of the shortest lists are stored for the Gaussian kernel.
-// For longer ones, in its fast setting, a band of the matrix is stored if it has at most `widest_list_band` ranks,
-// polynomials are used if all scores are in one cell, and sums of exponentials if not.
-constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = 256, widest_list_band = 2;
-
-std::size_t longest_matrix_list(const Settings& s) {
-    return s.exact ? 24 : 16;
-}
-
-std::size_t longest_list(std::size_t n, const Settings& s) {
-    if (!s.lists || !s.smoothed() || s.tol > 0) return 0;
-    if (s.relaxation == Relaxation::laplace) return n <= longest_laplace_list ? longest_laplace_list : 0;
-    if (n <= longest_matrix_list(s)) return longest_matrix_list(s);
-    return n <= longest_gaussian_list && !s.exact ? longest_gaussian_list : 0;
-}
+// Numbers of documents up to which queries are processed as lists (times: benchmarks/crossover.py). With two lanes,
+// sweeps and sums of exponentials of one query at a time are faster sooner.
+constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = W > 2 ? 256 : longest_small_list;
 
 using DenseLists = PolynomialLists<fast_terms>;
 
-std::size_t lists_scratch(std::size_t n, const Settings& s) {
+ListKind list_kind(std::size_t n, double spread, const Settings& s) {
+    if (!s.lists || !s.smoothed() || s.tol > 0) return ListKind::none;
+    if (s.relaxation == Relaxation::laplace) return n <= longest_laplace_list ? ListKind::sweeps : ListKind::none;
+    if (n <= longest_small_list) return ListKind::matrix;
+    if (n > longest_gaussian_list || s.exact) return ListKind::none;
+    const double cell = 2 * GaussianCells<fast_terms>::half_cell(s.sigma);
+    if (spread < cell) return ListKind::polynomials;
+    // Sums of exponentials have the same small error at every distance of two scores. It would be visible in short or
+    // sparse lists, whose gradients may be nearly 0, and for which a band of the matrix is stored.
+    const bool few = n <= 48;
+    if (spread >= (few ? 2 : 4) * double(n) * s.sigma) return ListKind::none;
+    return few && spread >= 3 * cell ? ListKind::matrix : ListKind::sums;
+}
+
+std::size_t operator_scratch(const Lists& lists, const Settings& s) {
+    const std::size_t n = lists.n;
     const int T = s.half_steps;
-    const std::size_t own = s.relaxation == Relaxation::laplace ? TiedLaplaceLists::scratch(n, T) + ListTies::scratch(n)
-                            : n <= longest_matrix_list(s)
-                                ? MatrixLists::scratch(n, T)
-                                : larger(larger(SummedLists::scratch(n, T), SummedList::scratch(n, T)),
-                                         BandedLists::scratch(n, T, widest_list_band));
-    return ListArrays::scratch(n) + n * W + own + expected_gain_scratch(n * W, T, 1);
+    switch (lists.kind) {
+        case ListKind::sweeps:
+            return TiedLaplaceLists::scratch(n, T) + ListTies::scratch(n) + n * W;
+        case ListKind::matrix:
+            return MatrixLists::scratch(n, T);
+        case ListKind::polynomials:
+            return DenseLists::scratch(n, T);
+        default:
+            return larger(SummedLists::scratch(n, T), SummedList::scratch(n, T));
+    }
+}
+
+std::size_t lists_scratch(const Lists& lists, const Settings& s) {
+    return ListArrays::scratch(lists.n) + operator_scratch(lists, s) +
+           expected_gain_scratch(lists.n * W, s.half_steps, 1);
 }
 
 // Writes the expected gain of each list, computed with the operator A, to values (W,), and the gradient with respect to
@@ -48,71 +59,27 @@ Factors lists_gain_by(const Operator& A, const ListArrays& arrays, const Setting
     return Factors(space, s.half_steps, A.size);
 }
 
-// Multiplies the slopes by factor / unit
-void scale_slopes(double factor, double unit, std::size_t size, double* slopes) {
-    const Lanes scale = Lanes::all(factor / unit);
-    // adding 0 turns -0 into 0
-    for (std::size_t i = 0; i < size; i += W) (scale * load(slopes, i) + Lanes::all(0)).store(slopes + i);
-}
-
-template <class Operator>
-void lists_gain_with(const Operator& A, const ListArrays& arrays, const Settings& s, double factor, double* space,
-                     double* values, double* slopes) {
-    lists_gain_by(A, arrays, s, space, values, slopes);
-    scale_slopes(factor, A.unit, A.size, slopes);
-}
-
 void lists_gain(const Lists& lists, const Settings& s, double factor, double* space, double* values, double* slopes) {
     const ListArrays arrays(lists, space);
     space += ListArrays::scratch(lists.n);
-    const std::size_t n = lists.n;
-    const int T = s.half_steps;
     const double* y = lists.scores;
-    if (s.relaxation == Relaxation::laplace)
-        return lists_gain_with(LaplaceLists(arrays, y, s.sigma, T, space), arrays, s, factor,
-                               space + LaplaceLists::scratch(n, T), values, slopes);
-    if (n <= longest_matrix_list(s))
-        return lists_gain_with(MatrixLists(arrays, y, s.sigma, T, space), arrays, s, factor,
-                               space + MatrixLists::scratch(n, T), values, slopes);
-    // The method of each query depends on its own scores. If the methods of the queries differ, each is used for all of
-    // them, and its results are kept for some.
-    enum { sums, bands, polynomials, n_methods };
-    int method[W];
-    std::size_t own_band[W], band = 0;
-    for (std::size_t l = 0; l < W; ++l) {
-        own_band[l] = BandedLists::needed(lists, s.sigma, widest_list_band, l);
-        const bool banded = own_band[l] <= widest_list_band;
-        method[l] = banded ? bands : DenseLists::fits(lists, s.sigma, l) ? polynomials : sums;
-        if (banded && own_band[l] > band) band = own_band[l];
-    }
-    double value[W], *slope = space;
-    space += n * W;
-    for (int m = 0; m < n_methods; ++m) {
-        const auto of_m = [&](std::size_t l) { return method[l] == m; };
-        bool any = false, all = true;
-        for (std::size_t l = 0; l < W; ++l) {
-            any |= of_m(l);
-            all &= of_m(l);
-        }
-        if (!any) continue;
-        double *value_m = all ? values : value, *slope_m = all ? slopes : slope;
-        if (m == sums && lists.count == 1)
-            lists_gain_with(SummedList(arrays, y, s.sigma, T, space), arrays, s, factor,
-                            space + SummedList::scratch(n, T), value_m, slope_m);
-        else if (m == sums)
-            lists_gain_with(SummedLists(arrays, y, s.sigma, T, space), arrays, s, factor,
-                            space + SummedLists::scratch(n, T), value_m, slope_m);
-        else if (m == bands)
-            lists_gain_with(BandedLists(arrays, y, s.sigma, band, own_band, T, space), arrays, s, factor,
-                            space + BandedLists::scratch(n, T, band), value_m, slope_m);
-        else
-            lists_gain_with(DenseLists(arrays, y, s.sigma, s.cells, T, space), arrays, s, factor,
-                            space + DenseLists::scratch(n, T), value_m, slope_m);
-        for (std::size_t l = 0; l < W && !all; ++l) {
-            if (!of_m(l)) continue;
-            values[l] = value[l];
-            for (std::size_t i = 0; i < n; ++i) slopes[i * W + l] = slope[i * W + l];
-        }
+    const int T = s.half_steps;
+    const auto use = [&](const auto& A) {
+        lists_gain_by(A, arrays, s, space + operator_scratch(lists, s), values, slopes);
+        const Lanes scale = Lanes::all(factor / A.unit);
+        // adding 0 turns -0 into 0
+        for (std::size_t i = 0; i < A.size; i += W) (scale * load(slopes, i) + Lanes::all(0)).store(slopes + i);
+    };
+    switch (lists.kind) {
+        case ListKind::sweeps:
+            return use(LaplaceLists(arrays, y, s.sigma, T, space));
+        case ListKind::matrix:
+            return use(MatrixLists(arrays, y, s.sigma, T, space));
+        case ListKind::polynomials:
+            return use(DenseLists(arrays, y, s.sigma, s.cells, T, space));
+        default:
+            return lists.count == 1 ? use(SummedList(arrays, y, s.sigma, T, space))
+                                    : use(SummedLists(arrays, y, s.sigma, T, space));
     }
 }
 
@@ -163,7 +130,7 @@ void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths
 }  // namespace
 
 extern const ListKernels list_kernels;
-const ListKernels list_kernels = {W, longest_list, sort_lists, lists_gain, tied_lists_gain, lists_scratch};
+const ListKernels list_kernels = {W, list_kind, sort_lists, lists_gain, tied_lists_gain, lists_scratch};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

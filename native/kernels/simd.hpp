@@ -24,6 +24,15 @@
 #define SINKPROP_RESTRICT __restrict__
 #endif
 
+// Before a loop over an array of registers, which stay registers only if the loop is unrolled
+#if defined(__clang__)
+#define SINKPROP_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define SINKPROP_UNROLL _Pragma("GCC unroll 8")
+#else
+#define SINKPROP_UNROLL
+#endif
+
 #if (defined(__GNUC__) || defined(__clang__)) && !defined(SINKPROP_NO_VECTOR_EXTENSIONS)
 #define SINKPROP_VECTOR_EXTENSIONS 1
 #endif
