@@ -262,6 +262,43 @@ def test_arrays_of_another_kind_are_an_error(valid: Callable[[], Arguments], off
         getattr(_native, valid.__name__)(**{**valid(), "offsets": offsets})
 
 
+def terms_gain() -> Arguments:
+    own = {"attributes": np.ones((1, N)), "table": np.zeros((1, 10)), "functions": [None]}
+    own["table"][0, [3, 6]] = 1  # one attribute, of weight 1
+    out = {"per_query": np.empty(Q), "gradient": np.empty(N)}
+    return {**queries(), **own, "discounts": np.ones((1, 4)), **settings(), **out}
+
+
+@pytest.mark.parametrize("valid", [expected_gain, terms_gain, project], ids=lambda valid: valid.__name__)
+def test_results_have_the_type_of_the_scores(valid: Callable[[], Arguments]) -> None:
+    """Or float64, to which scores in float32 can be converted; an array of another type is not filled."""
+    function, name = getattr(_native, valid.__name__), "out" if valid is project else "gradient"
+    arguments = valid()
+    scores, out = arguments["scores"].astype("f4"), arguments[name]
+    function(**{**arguments, "scores": scores})
+    function(**{**arguments, "scores": scores, name: out.astype("f4")})
+    for x, wrong in [
+        (arguments["scores"], "f4"),
+        (arguments["scores"], "f2"),
+        (scores, "f2"),
+        (scores[::-1], "f4"),
+        (scores, "i4"),
+        (np.arange(N), "f4"),
+    ]:
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            function(**{**arguments, "scores": x, name: np.zeros(out.shape, wrong)})
+
+
+@pytest.mark.parametrize("name", ["gradient", "hessian"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_derivatives_of_trees_are_float32_for_scores_of_either_type(name: str, dtype: str) -> None:
+    arguments = tree_derivatives()
+    arguments["scores"] = arguments["scores"].astype(dtype)
+    _native.tree_derivatives(**arguments)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        _native.tree_derivatives(**{**arguments, name: np.empty(N)})
+
+
 def test_a_score_that_is_no_number_cannot_be_sorted() -> None:
     scores = np.linspace(0, 1, 100)
     scores[50] = np.nan
@@ -269,6 +306,10 @@ def test_a_score_that_is_no_number_cannot_be_sorted() -> None:
         _native.sort_descending(scores, np.empty(100, np.int64), np.empty(100))
     with pytest.raises(ValueError, match="scores must not be NaN"):
         _native.expected_gain(**{**expected_gain(), "scores": np.array([0, 1, np.nan, 2, 3, 4])})
+    for value in (np.nan, np.inf, -np.inf):
+        values = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, value], np.float32)
+        assert _native.first_invalid(values, -1e308, 1e308) == 9
+        assert _native.first_invalid(values[:9], -1e308, 1e308) == -1
 
 
 def test_a_layout_of_another_text_is_an_error() -> None:

@@ -3,6 +3,8 @@
 // range.
 #include "batch/batch.hpp"
 
+#include <algorithm>
+
 #include "queries.hpp"
 
 namespace {
@@ -71,6 +73,24 @@ void gain(const Problem& p, bool normalize) {
     for (double v : value) check(v >= -1e-9, "an expected gain is negative");
 }
 
+// The gradient of scores in float32 must be that of the same scores in float64, rounded.
+void single(Problem p, bool normalize) {
+    const std::size_t queries = p.queries.queries(), n = p.scores.size();
+    std::vector<float> scores;
+    for (double& score : p.scores) {
+        scores.push_back(float(std::max(-1e38, std::min(1e38, score))));
+        score = scores.back();
+    }
+    Batch batch = p.batch();
+    std::vector<double> value(queries, -7), gradient(n, -7), value2(queries, -8);
+    std::vector<float> gradient2(n, -8);
+    expected_gain(batch, p.settings, normalize, 1, 1, value.data(), gradient.data());
+    batch.scores = scores.data();
+    expected_gain(batch, p.settings, normalize, 1, 1, value2.data(), gradient2.data());
+    const std::vector<float> rounded(gradient.begin(), gradient.end());
+    check(fuzz::same(value, value2) && fuzz::same(rounded, gradient2), "expected_gain depends on the type of scores");
+}
+
 void projection(const Problem& p) {
     Batch batch = p.batch();
     batch.classes = nullptr;
@@ -120,7 +140,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Problem problem(input);
     // the rank-binomial distribution takes cubic time
     if (problem.settings.relaxation == Relaxation::rank_binomial && problem.queries.longest > 40) return 0;
-    if (kind == 0) gain(problem, input.byte() % 2);
+    if (kind == 0) {
+        const bool normalize = input.byte() % 2;
+        gain(problem, normalize);
+        single(problem, normalize);
+    }
     if (kind == 1) projection(problem);
     if (kind == 2) trees(problem, input);
     if (kind == 3 && !problem.settings.partitioned()) listnet_loss(problem, input);

@@ -34,6 +34,25 @@ void each_query(const Batch& batch, const Settings& given, int n_threads, Leave&
     });
 }
 
+// Calls compute(query, out), which writes `width` numbers for each document to its row of `out`. If the caller's
+// results are float32, `out` has the rows of this query only, and its numbers are rounded once all are known.
+template <class Compute>
+void write_results(const Query& query, std::size_t width, const Results& results, Workspace& w, Compute&& compute) {
+    if (double* out = results.doubles()) return compute(query, out);
+    const std::size_t n = query.n;
+    const std::size_t* rows = query.rows;
+    double* own = w.results.doubles(n * width);
+    Query alone = query;
+    alone.rows = places_of(w, n);
+    compute(alone, own);
+    float* out = results.singles();
+    if (width == 1)
+        for (std::size_t i = 0; i < n; ++i) out[rows[i]] = float(own[i]);
+    else
+        for (std::size_t i = 0; i < n; ++i)
+            for (std::size_t d = 0; d < width; ++d) out[rows[i] * width + d] = float(own[i * width + d]);
+}
+
 // Calls work(q, query, weight, rows, scratch) for every query of the batch. q is the query's index, `weight` its
 // weight, and rows[i] the row of its i-th document in the caller's arrays. For a query of n documents, `scratch` has
 // 3 (n + PairQuery::slack) doubles.
@@ -72,7 +91,7 @@ void sort_descending(const double* scores, std::size_t n, std::size_t* order, do
 }
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,
-                   double* per_query, double* gradient, double* residual) {
+                   double* per_query, Results gradient, double* residual) {
     const Settings of_lists = completed(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
     const ListGroups groups(batch, of_lists, list_kernels_in_use());
@@ -82,7 +101,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
-            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) gradient[row(l, i)] = group.slope(l, i);
+            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) gradient.put(row(l, i), group.slope(l, i));
         }
     });
     if (groups.cover_all()) return;
@@ -100,19 +119,22 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             if (query.ideal == 0) {
                 per_query[q] = 0;
                 for (std::size_t i = 0; i < query.n; ++i)
-                    for (std::size_t d = 0; d < width; ++d) gradient[query.rows[i] * width + d] = 0;
+                    for (std::size_t d = 0; d < width; ++d) gradient.put(query.rows[i] * width + d, 0);
             } else {
-                per_query[q] = kernels.expected_gain(query, s, plan, factor, scratch, gradient);
+                write_results(query, width, gradient, workspace(), [&](const Query& of, double* out) {
+                    per_query[q] = kernels.expected_gain(of, s, plan, factor, scratch, out);
+                });
             }
         });
 }
 
-void project(const Batch& batch, const Settings& settings, int n_threads, double* out, double* residual) {
+void project(const Batch& batch, const Settings& settings, int n_threads, Results out, double* residual) {
     each_query(
         batch, settings, n_threads, [](std::size_t) { return false; },
         [&](std::size_t q, Query& query, const Settings& s, const Plan& plan, double* scratch, const Kernels& kernels) {
             query.residual = note_residual(residual, q);
-            kernels.project(query, s, plan, scratch, out);
+            write_results(query, batch.n_classes, out, workspace(),
+                          [&](const Query& of, double* own) { kernels.project(of, s, plan, scratch, own); });
         });
 }
 
@@ -126,8 +148,8 @@ void listnet(const Batch& batch, int k, int n_threads, double* per_query, double
             const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin;
             double* scratch = w.scratch.doubles(listnet_scratch(n, k));
             if (!batch.rows) {
-                per_query[q] =
-                    kernels.listnet(batch.scores + begin, batch.gains + begin, n, k, factor, scratch, gradient + begin);
+                per_query[q] = kernels.listnet(batch.scores.doubles() + begin, batch.gains + begin, n, k, factor,
+                                               scratch, gradient + begin);
                 continue;
             }
             const std::int64_t* rows = batch.rows + begin;

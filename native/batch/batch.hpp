@@ -25,12 +25,46 @@ class NestedCall {
     }
 };
 
+// Scores of the caller's, as float64 or float32. Each is converted to a double where it is read.
+class Scores {
+  public:
+    Scores() = default;
+    Scores(const double* values) : doubles_(values) {}
+    Scores(const float* values) : singles_(values) {}
+    double operator[](std::size_t i) const { return singles_ ? double(singles_[i]) : doubles_[i]; }
+    const double* doubles() const { return doubles_; }  // null if they are float32
+
+  private:
+    const double* doubles_ = nullptr;
+    const float* singles_ = nullptr;
+};
+
+// Results for the caller, as float64 or float32. All are computed as doubles, and rounded where they are written.
+class Results {
+  public:
+    Results(double* values) : doubles_(values) {}
+    Results(float* values) : singles_(values) {}
+    void put(std::size_t i, double value) const {
+        if (singles_)
+            singles_[i] = float(value);
+        else
+            doubles_[i] = value;
+    }
+    // The one of the two that is not null
+    double* doubles() const { return doubles_; }
+    float* singles() const { return singles_; }
+
+  private:
+    double* doubles_ = nullptr;
+    float* singles_ = nullptr;
+};
+
 // Q queries with N documents in total. The i-th document of query q is in row rows[offsets[q] + i] of the caller's
 // arrays; if `rows` is null, it is in row offsets[q] + i.
 struct Batch {
     // (N, width) scores of the documents. width is 1, except for partitioned measures (docs/linear-time.md 7), which
     // have 2 parameters per document in the place of a score.
-    const double* scores;
+    Scores scores;
     const std::int64_t* offsets;  // (Q + 1,) index of the first document of each query, followed by N
     // (N,) row of each document in the caller's arrays; null if the i-th of all N documents is in row i
     const std::int64_t* rows;
@@ -61,7 +95,7 @@ struct Batch {
 // gradient (N, width): gradient of `factor` times the sum of these values with respect to the scores.
 // residual (Q,): for the limit of the normalization, the largest deviation of a row or column sum from 1; can be null
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
-                   double* gradient, double* residual = nullptr);
+                   Results gradient, double* residual = nullptr);
 
 // The loss of boosted trees: the negative of the expected gain, which is computed for several widths of the Laplace
 // kernel exp(-|difference of two scores| / width) and averaged over them. The loss's derivatives are averaged over all
@@ -88,11 +122,11 @@ void tree_derivatives(const Batch&, const Settings&, const TreeLoss&, bool norma
 
 // out (N, n_classes): out[j, c] = sum_k Pi[j, k] D[c, k], where Pi[j, k] is the probability that document j has rank k
 // residual (Q,): as for expected_gain
-void project(const Batch&, const Settings&, int n_threads, double* out, double* residual = nullptr);
+void project(const Batch&, const Settings&, int n_threads, Results out, double* residual = nullptr);
 
 // per_query (Q,): ListNet's loss of each query over the first k ranks. The loss compares two scores of each document:
 // `batch.scores` has the model's scores, and `batch.gains` the target's scores, which the model should reproduce.
-// gradient (N,): gradient of the mean loss over queries with respect to the model's scores.
+// gradient (N,): gradient of the mean loss over queries with respect to the model's scores, which must be doubles.
 void listnet(const Batch&, int k, int n_threads, double* per_query, double* gradient);
 
 // Q queries with N documents in total, for a loss over pairs of documents. The i-th document of query q in decreasing

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "batch.hpp"
@@ -19,18 +20,29 @@ namespace sinkprop {
 
 // Memory of one thread, which it uses for one query at a time
 struct Workspace {
-    Buffer index, scores, gains, scratch, sorting, ties, lists;
+    Buffer index, scores, gains, scratch, sorting, ties, lists, results;
     std::vector<std::size_t> present;
     // classes[i]: class of the query's i-th document, as an index into `present`, the list of the classes that occur in
     // the query. local[c]: index of class c in `present`, or -1 if no document of class c was found yet; used only
     // while `arrange` runs.
     std::vector<std::int32_t> classes, local;
+    std::vector<std::size_t> places;  // places[i] = i, for queries whose results are in the order of their documents
     std::vector<Term> terms;
     // Frees the buffers that are larger than `most` bytes
     void shrink(std::size_t most = std::size_t(256) << 20) {
-        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties, &lists}) b->shrink(most);
+        if (places.capacity() > most / sizeof(std::size_t)) std::vector<std::size_t>().swap(places);
+        for (Buffer* b : {&index, &scores, &gains, &scratch, &sorting, &ties, &lists, &results}) b->shrink(most);
     }
 };
+
+// The numbers from 0 to n - 1, or further
+inline const std::size_t* places_of(Workspace& w, std::size_t n) {
+    if (w.places.size() < n) {
+        w.places.resize(n);
+        std::iota(w.places.begin(), w.places.end(), std::size_t(0));
+    }
+    return w.places.data();
+}
 
 // The workspaces of the calling thread: one for calls of this module, and one for each depth of calls within them
 inline std::vector<std::unique_ptr<Workspace>>& workspaces() {

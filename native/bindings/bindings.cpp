@@ -10,6 +10,7 @@
 #include <cmath>
 #include <complex>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -45,7 +46,7 @@ std::size_t require_rows(const Index& offsets, const Rows& rows, std::size_t n, 
 }
 
 // A batch of queries whose documents have scores but no gains. The offsets and rows must have been checked.
-sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows) {
+sinkprop::Batch make_batch(sinkprop::Scores scores, const Index& offsets, const Rows& rows) {
     sinkprop::Batch batch = {};
     batch.scores = scores;
     batch.offsets = offsets.data();
@@ -67,7 +68,7 @@ void add_discounts(sinkprop::Batch& batch, const Matrix& discounts, std::size_t 
 
 // A batch of queries with a gain. `gains` holds each document's gain, or its label if `exponential`. Throws if the
 // offsets, rows, classes or discounts do not fit the number of gains.
-sinkprop::Batch make_batch(const double* scores, const Index& offsets, const Rows& rows, const Vector& gains,
+sinkprop::Batch make_batch(sinkprop::Scores scores, const Index& offsets, const Rows& rows, const Vector& gains,
                            bool exponential, const Classes& classes, const Matrix& discounts, bool empty = false) {
     const std::size_t n = gains.size(), longest = require_rows(offsets, rows, n, empty);
     sinkprop::Batch batch = make_batch(scores, offsets, rows);
@@ -127,7 +128,7 @@ struct Terms {
     }
 
     // A batch of queries with these terms. The attributes have the shape (n_attributes, N).
-    sinkprop::Batch batch(const double* scores, const Index& offsets, const Rows& rows,
+    sinkprop::Batch batch(sinkprop::Scores scores, const Index& offsets, const Rows& rows,
                           const Matrix& attributes) const {
         sinkprop::Batch batch = make_batch(scores, offsets, rows);
         batch.gains = attributes.data();
@@ -140,8 +141,9 @@ struct Terms {
 };
 
 // The first flat index whose value is not within [least, most]; -1 if there is none
-std::int64_t first_invalid(const Array<const double>& values, double least, double most) {
-    const double* p = values.data();
+template <class T>
+std::int64_t first_invalid(const Array<const T>& values, double least, double most) {
+    const T* p = values.data();
     const std::size_t n = values.size();
     constexpr std::size_t lanes = 8;
     double outside[lanes] = {};  // doubles, not bools: so compilers use vector instructions
@@ -211,10 +213,11 @@ void sort_descending(const Vector& scores, Array<std::int64_t, nb::ndim<1>> orde
                               sorted.data());
 }
 
-void expected_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Vector& gains,
-                   bool exponential, Classes classes, const Matrix& discounts, bool normalize, int relaxation,
-                   double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
-                   Doubles per_query, Array<double> gradient, std::optional<double> factor, Residual residual) {
+template <class T>
+void expected_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const Vector& gains, bool exponential,
+                   Classes classes, const Matrix& discounts, bool normalize, int relaxation, double sigma, bool exact,
+                   int half_steps, double epsilon, double tol, int n_threads, Doubles per_query, Array<T> gradient,
+                   std::optional<double> factor, Residual residual) {
     const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     require_size("scores", scores.size(), gains.size() * settings.width());
     const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
@@ -227,10 +230,11 @@ void expected_gain(const Array<const double>& scores, const Index& offsets, Rows
                             per_query.data(), gradient.data(), data_or_null(residual));
 }
 
-void terms_gain(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
+template <class T>
+void terms_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
                 const Matrix& table, const Matrix& discounts, const nb::list& functions, int relaxation, double sigma,
                 bool exact, int half_steps, double epsilon, double tol, int n_threads, Doubles per_query,
-                Array<double> gradient, std::optional<double> factor, Residual residual) {
+                Array<T> gradient, std::optional<double> factor, Residual residual) {
     const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     if (settings.relaxation == sinkprop::Relaxation::rank_binomial)
         throw std::invalid_argument("rank_binomial takes no gain with terms");
@@ -248,9 +252,10 @@ void terms_gain(const Array<const double>& scores, const Index& offsets, Rows ro
                             per_query.data(), gradient.data(), data_or_null(residual));
 }
 
-void project(const Array<const double>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
+template <class T>
+void project(const Array<const T>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
              double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
-             Array<double, nb::ndim<2>> out, Residual residual) {
+             Array<T, nb::ndim<2>> out, Residual residual) {
     const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
     const std::size_t n = scores.size() / settings.width();
     auto batch = make_batch(scores.data(), offsets, rows);
@@ -261,9 +266,10 @@ void project(const Array<const double>& scores, const Index& offsets, Rows rows,
     sinkprop::project(batch, settings, n_threads, out.data(), data_or_null(residual));
 }
 
-void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, const Vector& gains, bool exponential,
-                      Classes classes, const Matrix& discounts, bool normalize, const Vector& widths, double blend,
-                      double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
+template <class T>
+void tree_derivatives(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows, const Vector& gains,
+                      bool exponential, Classes classes, const Matrix& discounts, bool normalize, const Vector& widths,
+                      double blend, double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
                       Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient,
                       Floats hessian, Residual residual) {
     const auto settings =
@@ -282,10 +288,12 @@ void tree_derivatives(const Vector& scores, const Index& offsets, Rows rows, con
                                per_query.data(), gradient.data(), hessian.data(), data_or_null(residual));
 }
 
-void tree_terms(const Vector& scores, const Index& offsets, Rows rows, const Matrix& attributes, const Matrix& table,
-                const Matrix& discounts, const nb::list& functions, const Vector& widths, double blend, double noise,
-                std::uint64_t seed, int half_steps, double epsilon, double tol, Weights query_weight, float least,
-                int n_threads, Doubles per_query, Floats gradient, Floats hessian, Residual residual) {
+template <class T>
+void tree_terms(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
+                const Matrix& table, const Matrix& discounts, const nb::list& functions, const Vector& widths,
+                double blend, double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
+                Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient, Floats hessian,
+                Residual residual) {
     const auto settings =
         sinkprop::make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
@@ -379,31 +387,41 @@ std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
 }
 
 void bind_labels_and_queries(nb::module_& m) {
-    m.def("first_invalid", &first_invalid, "values"_a, "least"_a, "most"_a);
+    m.def("first_invalid", &first_invalid<double>, "values"_a, "least"_a, "most"_a);
+    m.def("first_invalid", &first_invalid<float>, nb::arg("values").noconvert(), "least"_a, "most"_a);
     m.def("exact_parts", &exact_parts, "values"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
     m.def("runs", &runs, "ids"_a);
     m.def("sort_descending", &sort_descending, "scores"_a, nb::arg("order").noconvert(), nb::arg("sorted").noconvert());
 }
 
+// The functions for scores and gradients of the type T. Scores of another type are converted to double only: as float,
+// they would not be the scores that were given.
+template <class T>
 void bind_objectives(nb::module_& m) {
-    m.def("expected_gain", &expected_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a,
+    const auto scores = [] {
+        if constexpr (std::is_same_v<T, float>)
+            return nb::arg("scores").noconvert();
+        else
+            return nb::arg("scores");
+    }();
+    m.def("expected_gain", &expected_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a,
           nb::arg("classes").none(), "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a,
           "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
           "factor"_a = nb::none(), nb::arg("residual").noconvert() = nb::none());
-    m.def("terms_gain", &terms_gain, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
+    m.def("terms_gain", &terms_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
           "discounts"_a, "functions"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a,
           "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none(),
           nb::arg("residual").noconvert() = nb::none());
-    m.def("tree_terms", &tree_terms, "scores"_a, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
+    m.def("tree_terms", &tree_terms<T>, scores, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
           "discounts"_a, "functions"_a, "widths"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a,
           "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
           nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
           nb::arg("residual").noconvert() = nb::none());
-    m.def("project", &project, "scores"_a, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
+    m.def("project", &project<T>, scores, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
           "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("out").noconvert(),
           nb::arg("residual").noconvert() = nb::none());
-    m.def("tree_derivatives", &tree_derivatives, "scores"_a, "offsets"_a, nb::arg("rows").none(), "gains"_a,
+    m.def("tree_derivatives", &tree_derivatives<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a,
           "exponential"_a, nb::arg("classes").none(), "discounts"_a, "normalize"_a, "widths"_a, "blend"_a, "noise"_a,
           "seed"_a, "half_steps"_a, "epsilon"_a, "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a,
           nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
@@ -437,7 +455,8 @@ NB_MODULE(_native, m) {
     // would fail.
     sinkprop::instruction_set();
     bind_labels_and_queries(m);
-    bind_objectives(m);
+    bind_objectives<double>(m);
+    bind_objectives<float>(m);
     bind_baseline_losses(m);
     bind_assignment(m);
     bind_row_sums(m);

@@ -44,20 +44,18 @@ const double* as_doubles(const ffi::AnyBuffer& buffer, Doubles& copy) {
     return copy.data();
 }
 
-// Memory for a result in doubles, which is the result's own if that has doubles. It is 0 if it is not `covered`, that
-// is, if the work does not write to all of it.
-double* result_doubles(ffi::Result<ffi::AnyBuffer>& result, Doubles& own, bool covered) {
-    const std::size_t size = result->element_count();
-    if (result->element_type() == ffi::F64) {
-        if (!covered) std::fill_n(result->typed_data<double>(), size, 0.0);
-        return result->typed_data<double>();
-    }
-    own.assign(size, 0.0);
-    return own.data();
+sinkprop::Scores scores_of(const ffi::AnyBuffer& buffer) {
+    if (buffer.element_type() == ffi::F64) return buffer.typed_data<double>();
+    return buffer.typed_data<float>();
 }
 
-void write_result(ffi::Result<ffi::AnyBuffer>& result, const Doubles& own) {
-    if (result->element_type() == ffi::F32) std::copy(own.begin(), own.end(), result->typed_data<float>());
+// A result, which is 0 if it is not `covered`, that is, if the work does not write to all of it
+sinkprop::Results results_of(ffi::Result<ffi::AnyBuffer>& result, bool covered) {
+    const auto of = [&](auto* values) -> sinkprop::Results {
+        if (!covered) std::fill_n(values, result->element_count(), 0);
+        return values;
+    };
+    return result->element_type() == ffi::F64 ? of(result->typed_data<double>()) : of(result->typed_data<float>());
 }
 
 // The lists of an operand `lists`, as a batch takes them
@@ -116,8 +114,9 @@ struct Lists {
 };
 
 // Writes NaN to the `width` results at each of some places
-void write_nan(const std::vector<std::size_t>& places, double* out, std::size_t width) {
-    for (std::size_t i : places) std::fill_n(out + i * width, width, std::numeric_limits<double>::quiet_NaN());
+void write_nan(const std::vector<std::size_t>& places, const sinkprop::Results& out, std::size_t width) {
+    for (std::size_t i : places)
+        for (std::size_t d = 0; d < width; ++d) out.put(i * width + d, std::numeric_limits<double>::quiet_NaN());
 }
 
 sinkprop::Settings settings_of(Numbers s) {
@@ -125,9 +124,10 @@ sinkprop::Settings settings_of(Numbers s) {
     return sinkprop::make_settings(int(s[0]), s[1], s[2] != 0, int(s[3]), s[4], s[5]);
 }
 
-bool is_finite(const double* values, std::size_t n) {
+// Whether the `width` scores of the i-th document are finite
+bool is_finite(const sinkprop::Scores& scores, std::size_t i, std::size_t width) {
     bool finite = true;
-    for (std::size_t i = 0; i < n; ++i) finite &= std::isfinite(values[i]);
+    for (std::size_t d = 0; d < width; ++d) finite &= std::isfinite(scores[i * width + d]);
     return finite;
 }
 
@@ -198,8 +198,9 @@ ffi::Error expected_gain(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi
         require(n_terms > 0 && table.size() % sinkprop::term_columns == 0, "table must have rows of 10 numbers");
         const Doubles D = padded(attribute<Numbers>(attributes, "discounts"), n_discounts, n);
 
-        Doubles scores_copy, gains_copy, by_attribute, values_copy, gradient_copy;
-        const double *x = as_doubles(scores, scores_copy), *a = as_doubles(gains, gains_copy);
+        Doubles gains_copy, by_attribute;
+        const sinkprop::Scores x = scores_of(scores);
+        const double* a = as_doubles(gains, gains_copy);
         if (A > 1 && n_rows > 1) {  // (A, R, n), as a batch has them
             by_attribute.resize(A * N);
             for (std::size_t r = 0; r < n_rows; ++r)
@@ -208,7 +209,7 @@ ffi::Error expected_gain(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi
             a = by_attribute.data();
         }
         const Lists of(lists.typed_data(), n_rows, n, [&](std::size_t i) {
-            bool finite = is_finite(x + i * width, width);
+            bool finite = is_finite(x, i, width);
             for (std::size_t c = 0; c < A; ++c) finite &= std::isfinite(a[c * N + i]);
             return finite;
         });
@@ -241,14 +242,11 @@ ffi::Error expected_gain(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi
             sinkprop::require_groups(batch);
         }
         Doubles per_query(of.at.size());
-        double* value = result_doubles(values, values_copy, false);
-        double* g = result_doubles(gradient, gradient_copy, of.covered);
+        const auto value = results_of(values, false), g = results_of(gradient, of.covered);
         sinkprop::expected_gain(batch, settings, normalize && !batch.n_terms, 1.0, n_threads, per_query.data(), g);
-        for (std::size_t q = 0; q < of.at.size(); ++q) value[of.at[q]] = per_query[q];
+        for (std::size_t q = 0; q < of.at.size(); ++q) value.put(of.at[q], per_query[q]);
         write_nan(of.invalid_at, value, 1);
         write_nan(of.invalid, g, width);
-        write_result(values, values_copy);
-        write_result(gradient, gradient_copy);
     });
 }
 
@@ -266,9 +264,8 @@ ffi::Error project(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi::Resu
         require(scores.element_count() == N * width && out->element_count() == N,
                 "operands must have the same documents");
         const Doubles column = padded(attribute<Numbers>(attributes, "column"), 1, n);
-        Doubles scores_copy, out_copy;
-        const double* x = as_doubles(scores, scores_copy);
-        const Lists of(lists.typed_data(), N / n, n, [&](std::size_t i) { return is_finite(x + i * width, width); });
+        const sinkprop::Scores x = scores_of(scores);
+        const Lists of(lists.typed_data(), N / n, n, [&](std::size_t i) { return is_finite(x, i, width); });
         sinkprop::Batch batch = {};
         batch.scores = x;
         batch.offsets = of.offsets.data();
@@ -277,10 +274,9 @@ ffi::Error project(ffi::AnyBuffer scores, ffi::Buffer<ffi::S32> lists, ffi::Resu
         batch.D = column.data();
         batch.n_classes = 1;
         batch.stride = n;
-        double* e = result_doubles(out, out_copy, of.covered);
+        const auto e = results_of(out, of.covered);
         sinkprop::project(batch, settings, n_threads, e);
         write_nan(of.invalid, e, 1);
-        write_result(out, out_copy);
     });
 }
 

@@ -4,6 +4,8 @@ Every function checks the type, the layout and the size of its arrays; a `TypeEr
 not fit. It also checks offsets, rows, classes and other positions, with which it would read or write past the
 end of an array; a `ValueError` says what is wrong with them. It does not check other values: callers make
 sure that scores and labels are finite.
+
+Scores may be float64 or float32. A gradient of the type `Reals`, or a projection, has the type of the scores.
 """
 
 from typing import Any
@@ -12,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Reals = NDArray[np.float64] | NDArray[np.float32]
 Index = NDArray[np.int64]
 
 LARGEST_LABEL: float
 
-def first_invalid(values: Floats, least: float, most: float) -> int: ...
+def first_invalid(values: Reals, least: float, most: float) -> int: ...
 def exact_parts(values: Floats) -> list[float]: ...
 def exponential_gains(labels: Floats, gains: Floats) -> None: ...
 def runs(ids: Index) -> tuple[Index, bool, int] | None: ...
 def sort_descending(scores: Floats, order: Index, sorted: Floats) -> None: ...
 def expected_gain(
-    scores: Floats,
+    scores: Reals,
     offsets: Index,
     rows: Index | None,
     gains: Floats,
@@ -38,12 +41,12 @@ def expected_gain(
     tol: float,
     n_threads: int,
     per_query: Floats,
-    gradient: Floats,
+    gradient: Reals,
     factor: float | None = None,
     residual: Floats | None = None,
 ) -> None: ...
 def terms_gain(
-    scores: Floats,
+    scores: Reals,
     offsets: Index,
     rows: Index | None,
     attributes: Floats,
@@ -58,7 +61,7 @@ def terms_gain(
     tol: float,
     n_threads: int,
     per_query: Floats,
-    gradient: Floats,
+    gradient: Reals,
     factor: float | None = None,
     residual: Floats | None = None,
 ) -> None: ...
@@ -67,7 +70,7 @@ def row_scores(X: NDArray[Any], V: Floats, out: Floats) -> None: ...
 def add_products(X: NDArray[Any], g: Floats, offsets: Index, scale: Floats, words: Index) -> bool: ...
 def add_words(values: Floats, scale: Floats, words: Index) -> bool: ...
 def project(
-    scores: Floats,
+    scores: Reals,
     offsets: Index,
     rows: Index | None,
     columns: Floats,
@@ -78,7 +81,7 @@ def project(
     epsilon: float,
     tol: float,
     n_threads: int,
-    out: Floats,
+    out: Reals,
     residual: Floats | None = None,
 ) -> None: ...
 def listnet(
@@ -113,7 +116,7 @@ def pairwise_derivatives(
     hessian: Floats,
 ) -> None: ...
 def tree_derivatives(
-    scores: Floats,
+    scores: Reals,
     offsets: Index,
     rows: Index | None,
     gains: Floats,
@@ -137,7 +140,7 @@ def tree_derivatives(
     residual: Floats | None = None,
 ) -> None: ...
 def tree_terms(
-    scores: Floats,
+    scores: Reals,
     offsets: Index,
     rows: Index | None,
     attributes: Floats,

@@ -337,3 +337,20 @@ def test_what_does_not_fit_32_bits_is_said():
 def test_labels_have_no_limit():
     found = derivatives([0, 40, 500, 3.5])([0.1, 0.2, 0.3, 0.4])
     assert all(np.isfinite(a).all() for a in found)
+
+
+@pytest.mark.parametrize("gain", ["ndcg", TABLE, "map", "err"], ids=["ndcg", "table", "map", "err"])
+@pytest.mark.parametrize("sizes", [[1, 2, 8, 8, 9, 30], [700, 150, 1]], ids=["lists", "long"])
+def test_scores_in_float32_give_the_bits_of_float64(gain, sizes):
+    """With ties, noise, rows in any order, and a query without gain."""
+    rng = np.random.default_rng(3)
+    n, qid = sum(sizes), rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    y = rng.integers(0, 5, n) * (qid > 1)
+    scores = rng.normal(size=n).astype(np.float32)
+    scores[::3] = scores[::3].round(1)
+    for noise in (0.0, 0.4):
+        d = derivatives(y, qid, gain, noise=noise)
+        for single, double in zip(d(scores), d(scores.astype(np.float64)), strict=True):
+            assert single.dtype == np.float32
+            assert_array_equal(single, double)
+        assert_array_equal(d.values(scores), d.values(scores.astype(np.float64)))

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from tree_problems import by_hand, hard_gain, qid_of, queries, slopes
 
-from sinkprop import NDCG, RankLinear, evaluate
+from sinkprop import NDCG, RankLinear, _native, evaluate
 from sinkprop.gbdt import xgboost_metric, xgboost_objective
 from sinkprop.gbdt.objectives.xgboost import XGBoostObjective
 
@@ -96,6 +96,23 @@ def test_the_gradient_is_that_of_the_weighted_sum(gain, weighted):
     assert gradient.dtype == curvature.dtype == np.float32
     assert_allclose(gradient, -total * slopes(value, scores), rtol=2e-4, atol=1e-7)
     assert (curvature >= 0).all()
+
+
+def test_margins_in_float32_are_read_as_they_are(monkeypatch):
+    """XGBoost's margins are float32; the derivatives are those of the same margins in float64."""
+    X, y, sizes = queries(6)
+    data, objective = matrix(X, y, sizes), xgboost_objective(noise=0.4)
+    seen = Recording(objective)
+    train(seen, data, 3)
+    read, native = [], _native.tree_derivatives
+    monkeypatch.setattr(_native, "tree_derivatives", lambda x, *a: (read.append(x), native(x, *a))[1])
+    for scores, *found in seen.calls:
+        assert scores.dtype == np.float32
+        for one, two in zip(objective(scores, data), found, strict=True):
+            assert_array_equal(one, two)
+        assert read[-1] is scores
+        for one, two in zip(objective(scores.astype(np.float64), data), found, strict=True):
+            assert_array_equal(one, two)
 
 
 def test_group_sizes_are_as_good_as_ids():

@@ -503,3 +503,23 @@ def test_half_precision_gives_single():
             torch.testing.assert_close(f(x), f(x.clone()), rtol=0, atol=0)
             inside = f(x)
         torch.testing.assert_close(inside, f(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("relaxation", ["gaussian", "laplace", "probit"])
+@pytest.mark.parametrize("n", [7, 300])
+def test_float32_gives_the_float64_ranks_rounded_once(n, relaxation):
+    """And the float64 gradient: padding holds no numbers, and the ranks have weights."""
+    x = torch.randn(3, n, 2) if relaxation == "probit" else torch.randn(3, n)
+    weights = torch.randn(3, n)
+    mask = torch.arange(n) < torch.tensor([n, 5, 1])[:, None]
+    x[~mask] = math.nan
+    for options in ({"mask": mask}, {}):
+        found = {}
+        for dtype in (torch.float32, torch.float64):
+            scores = (x if options else x.nan_to_num()).to(dtype, copy=True).requires_grad_()
+            ranks = expected_ranks(scores, relaxation=relaxation, backend="native", **options)
+            (ranks * weights.to(dtype)).sum().backward()
+            assert ranks.dtype is scores.grad.dtype is dtype
+            found[dtype] = ranks.detach(), scores.grad
+        for single, double in zip(found[torch.float32], found[torch.float64], strict=True):
+            torch.testing.assert_close(single, double.float(), rtol=0, atol=0)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from torch.func import grad, jacrev, vmap
 
 import sinkprop
-from sinkprop import NDCG, PartitionedMeasure, RankLinear, SmoothedIndicator, reference
+from sinkprop import NDCG, PartitionedMeasure, RankLinear, SmoothedIndicator, _native, reference
 from sinkprop.objective.gains import as_gain
 from sinkprop.torch import SinkPropLoss, sinkprop_loss
 from sinkprop.torch.losses import sinkprop as loss_module
@@ -698,3 +698,36 @@ def test_an_inverted_mask_is_named(backend):
         sinkprop_loss(
             torch.zeros(2, 3), labels, mask=torch.tensor([[1, 1, 1], [1, 1, 0]]).bool(), backend=backend
         )
+
+
+@pytest.mark.parametrize("sizes", [[4, 1, 6, 3, 3], [400, 1, 150]], ids=["short", "long"])
+@pytest.mark.parametrize("relaxation", ["gaussian", "laplace", "probit"])
+@pytest.mark.parametrize("gain", ["ndcg", "map"])
+def test_float32_gives_the_float64_results_rounded_once(gain, relaxation, sizes):
+    """In every kind of batch."""
+    problem = Problem(PartitionedMeasure("probit") if relaxation == "probit" else EXACT, sizes, torch.float32)
+    settings = {"gain": gain, "relaxation": relaxation, "backend": "native", "reduction": "none"}
+    for name, scores, labels, form, _ in problem.forms():
+        found = {}
+        for dtype in (torch.float32, torch.float64):
+            x = scores.detach().to(dtype, copy=True).requires_grad_()
+            loss = sinkprop_loss(x, labels, **form, **settings)
+            loss.sum().backward()
+            assert loss.dtype is x.grad.dtype is dtype
+            found[dtype] = loss.detach(), x.grad
+        for single, double in zip(found[torch.float32], found[torch.float64], strict=True):
+            assert_array_equal(single.numpy(), double.float().numpy(), err_msg=name)
+
+
+def test_the_kernels_get_float32_scores_without_a_copy(monkeypatch):
+    seen, native = [], _native.expected_gain
+    monkeypatch.setattr(_native, "expected_gain", lambda x, *a: (seen.append(x), native(x, *a))[1])
+    x = torch.randn(3, 8, requires_grad=True)
+    labels = torch.randint(0, 3, (3, 8))
+    sinkprop_loss(x, labels, relaxation="laplace").backward()
+    assert np.shares_memory(seen[-1], x.detach().numpy())
+    for dtype in (torch.bfloat16, torch.float16):
+        half = x.detach().to(dtype).requires_grad_()
+        sinkprop_loss(half, labels, relaxation="laplace").backward()
+        assert seen[-1].dtype == np.float32
+        assert half.grad.dtype is dtype

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Reals
 
 if TYPE_CHECKING:
     from sinkprop.data.queries import Groups
@@ -19,6 +19,7 @@ __all__ = [
     "as_label_columns",
     "as_labels",
     "as_query_weight",
+    "as_real_scores",
     "as_sample_weight",
     "as_scores",
     "nan_for_masked",
@@ -78,6 +79,19 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     Raises a ValueError if the shape is wrong or a score is not finite.
     """
     array = _as_floats("scores", scores)
+    _check_scores(array, width)
+    return array
+
+
+def as_real_scores(scores: ArrayLike, width: int) -> Reals:
+    """Return scores as `as_scores` does, except that an array of float32 is not converted."""
+    if not (type(scores) is np.ndarray and scores.dtype == np.float32 and scores.flags.c_contiguous):
+        return as_scores(scores, width)
+    _check_scores(scores, width)
+    return scores
+
+
+def _check_scores(array: Reals, width: int) -> None:
     if array.ndim != (1 if width == 1 else 2) or (width > 1 and array.shape[1] != width):
         expected = "(N,)" if width == 1 else f"(N, {width})"
         raise ValueError(
@@ -90,7 +104,6 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
     if bad >= 0:
         row, value = bad // width, array.reshape(-1)[bad]
         raise ValueError(f"scores must be finite; row {row} holds {value}.")
-    return array
 
 
 def as_features(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from sinkprop import _native
 from sinkprop.common.arguments import number, numbers, threads
 from sinkprop.common.types import Floats, Integers, Singles
-from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
+from sinkprop.data.checks import as_label_columns, as_query_weight, as_real_scores, as_sample_weight
 from sinkprop.data.queries import Groups
 from sinkprop.objective.exact_sum import exact_sum
 from sinkprop.objective.gains import Gain, as_gain
@@ -198,7 +198,8 @@ class Derivatives:
         Parameters
         ----------
         scores : array of shape (N,)
-            Current scores of the documents.
+            Current scores of the documents. An array of float32 is read as it is, without a copy in float64,
+            and gives the same bits as that copy.
 
         Returns
         -------
@@ -238,7 +239,7 @@ class Derivatives:
         return self._evaluate(scores, 0.0)[0] * self._shares
 
     def _evaluate(self, scores: ArrayLike, noise: float) -> tuple[Floats, Singles, Singles]:
-        x, n = as_scores(scores, 1), len(self.labels)
+        x, n = as_real_scores(scores, 1), len(self.labels)
         if len(x) != n:
             raise ValueError(f"scores must have one value per row: {n} rows, but {len(x)} scores.")
         n_threads = threads(self.n_threads, n)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sinkprop import _native
 from sinkprop.common.arguments import threads
-from sinkprop.common.types import Floats, Integers
+from sinkprop.common.types import Floats, Integers, Reals
 from sinkprop.data.checks import as_label_columns, as_query_weight, as_sample_weight, as_scores
 from sinkprop.data.queries import Groups, group_rows
 from sinkprop.objective.exact_sum import exact_sum
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExpectedGain", "expected_gain"]
 
+Scores = TypeVar("Scores", bound=Reals)
+
 
 @dataclass(frozen=True)
 class ExpectedGain:
@@ -43,7 +45,7 @@ class ExpectedGain:
     per_query : array of shape (Q,)
         One value per query, in the order of `queries`.
     gradient : array of shape (N,) or (N, 2)
-        Gradient d value / d scores, in the shape and row order of the scores.
+        Gradient d value / d scores, in the shape and row order of the scores, and in float64.
     queries : array of shape (Q,)
         Query ids in order of first appearance.
     residual : array of shape (Q,), or None
@@ -185,7 +187,7 @@ def native_gain(
 
 
 def grouped_gain(
-    x: Floats,
+    x: Scores,
     y: Floats,
     groups: Groups,
     gain: Gain,
@@ -196,10 +198,12 @@ def grouped_gain(
     power: int = 1,
     factor: float | None = None,
     residual: Floats | None = None,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Scores]:
     """Return the expected gain (Q,) of each query, and the gradient with respect to the scores x.
 
     The gradient is that of the mean over the queries or, if `factor` is given, of `factor` times their sum.
+    It has the dtype of x, float64 or float32; in float32, it is the gradient at the same scores in float64,
+    rounded.
     The arrays must have been checked. Rows of x that belong to no query have gradient 0; their labels must
     still be valid for the gain. `power` is as in `native_gain`. For the limit of the normalization, the
     `ExpectedGain.residual` of each query is written to `residual` (Q,), if it is given.
@@ -211,7 +215,7 @@ def grouped_gain(
 
 
 def prepared_gain(
-    x: Floats,
+    x: Scores,
     groups: Groups,
     gains: NativeGains | NativeTerms,
     settings: NativeSettings,
@@ -220,11 +224,11 @@ def prepared_gain(
     power: int = 1,
     factor: float | None = None,
     residual: Floats | None = None,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Scores]:
     """Compute `grouped_gain` for a gain that `native_gains` has converted, which can be used many times."""
     covered = groups.offsets[-1] == len(x)
     per_query = np.empty(len(groups.offsets) - 1)
-    gradient = np.empty(x.shape) if covered else np.zeros(x.shape)
+    gradient = np.empty_like(x) if covered else np.zeros_like(x)
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
     # The arguments are passed by position: passing them by name would double the time of a small query.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sinkprop import _native
 from sinkprop.common.arguments import number, threads, whole
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Reals
 from sinkprop.objective.native_terms import NativeSettings, native_settings
 from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
@@ -33,7 +33,14 @@ from sinkprop.torch.losses.log_sinkhorn import (
     within_range,
 )
 from sinkprop.torch.losses.modes import call, hidden
-from sinkprop.torch.losses.native import Backend, as_array, check_backend, native_threads, takes_native
+from sinkprop.torch.losses.native import (
+    Backend,
+    as_array,
+    as_real_array,
+    check_backend,
+    native_threads,
+    takes_native,
+)
 
 __all__ = ["doubly_stochastic", "expected_ranks", "gumbel_sinkhorn", "partitioned", "sinkhorn", "top_k"]
 
@@ -470,7 +477,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         ctx.arguments = layout, column, settings, n_threads, by_torch
         groups, _ = layout.groups()
         x = _as_rows(scores, layout)
-        E = np.zeros((len(x), 1))  # rows of padding belong to no query and stay 0
+        E = np.zeros((len(x), 1), x.dtype)  # rows of padding belong to no query and stay 0
         columns = column(groups.longest)[None].numpy()
         n_threads = threads(native_threads(n_threads), len(x))
         residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
@@ -486,7 +493,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
         )
         if residual is not None:
             warn_unconverged(residual, settings.tol, stacklevel=3)
-        return torch.from_numpy(E).to(scores.dtype).reshape(layout.shape)
+        return torch.from_numpy(E).reshape(layout.shape)
 
     @staticmethod
     def backward(ctx: Any, E_bar: Tensor) -> tuple[Tensor | None, ...]:
@@ -518,21 +525,22 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             n_threads=threads(native_threads(n_threads), len(x)),
             per_query=per_query,
             gradient=gradient,
+            factor=1.0,
         )
-        gradient *= len(per_query)  # the native code returns the gradient of the mean, not of the sum
-        scores_bar = torch.from_numpy(gradient).to(scores.dtype).reshape(scores.shape)
+        scores_bar = torch.from_numpy(gradient).reshape(scores.shape)
         return scores_bar, None, None, None, None, None
 
 
-def _as_rows(scores: Tensor, layout: Layout) -> Floats:
-    """Return the scores as an array with one row per document or padding entry.
+def _as_rows(scores: Tensor, layout: Layout) -> Reals:
+    """Return the scores as an array with one row per document or padding entry, in their dtype.
 
     NaN and infinite numbers are replaced by finite ones. Only padding can hold them, because the scores of
     documents have been checked.
     """
-    x = as_array(scores)
+    x = as_real_array(scores)
     if layout.mask is not None:
-        x = np.nan_to_num(x)
+        x = x.copy()
+        np.nan_to_num(x, copy=False)
     return x.reshape(-1) if scores.ndim == len(layout.shape) else x.reshape(-1, scores.shape[-1])
 
 

@@ -8,11 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sinkprop.common.types import Floats
+from sinkprop.common.types import Floats, Reals
 from sinkprop.torch.losses.batches import Layout
 from sinkprop.torch.losses.modes import forward_mode, tracing
 
-__all__ = ["Backend", "as_array", "check_backend", "native_threads", "native_values", "takes_native"]
+__all__ = [
+    "Backend",
+    "as_array",
+    "as_real_array",
+    "check_backend",
+    "native_threads",
+    "native_values",
+    "takes_native",
+]
 
 Backend = Literal["auto", "native", "torch"]
 
@@ -46,6 +54,11 @@ def as_array(x: Tensor) -> Floats:
     return np.asarray(x.numpy(force=True), dtype=np.float64, order="C")
 
 
+def as_real_array(x: Tensor) -> Reals:
+    """Return the values of a tensor as `as_array` does, except that float32 stays float32."""
+    return np.asarray(x.numpy(force=True), order="C") if x.dtype is torch.float32 else as_array(x)
+
+
 def native_threads(n_threads: int | None) -> int | None:
     """Return `n_threads`, or 1 if it is None and torch uses only one thread."""
     return 1 if n_threads is None and torch.get_num_threads() == 1 else n_threads
@@ -57,10 +70,10 @@ class Values(Protocol):
     @property
     def layout(self) -> Layout: ...
 
-    def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
+    def by_kernels(self, scores: Tensor) -> tuple[Floats, Reals]:
         """Return the values (Q,), and the gradient of their sum with respect to the scores.
 
-        The gradient has one row per document.
+        The gradient has one row per document, and the dtype of the scores.
         """
 
     def by_torch(self, scores: Tensor) -> Tensor:
@@ -78,11 +91,9 @@ class _Native(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     def forward(ctx: Any, scores: Tensor, function: Values) -> Tensor:
         values, gradient = function.by_kernels(scores)
         ctx.function = function
-        dtype = np.float32 if scores.dtype is torch.float32 else np.float64
-        gradient = gradient.reshape(scores.shape).astype(dtype, copy=False)
+        ctx.save_for_backward(scores, torch.from_numpy(gradient.reshape(scores.shape)))
         # NumPy converts small arrays in a third of the time that torch takes
-        ctx.save_for_backward(scores, torch.from_numpy(gradient))
-        return torch.from_numpy(values.astype(dtype, copy=False))
+        return torch.from_numpy(values.astype(gradient.dtype, copy=False))
 
     @staticmethod
     def backward(ctx: Any, values_bar: Tensor) -> tuple[Tensor, None]:

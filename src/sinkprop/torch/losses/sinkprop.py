@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sinkprop import _native
-from sinkprop.common.types import Floats, Mask
+from sinkprop.common.types import Floats, Mask, Reals
 from sinkprop.data.checks import as_sample_weight
 from sinkprop.data.queries import Groups
 from sinkprop.objective.expected_gain import grouped_gain
@@ -34,6 +34,7 @@ from sinkprop.torch.losses.modes import hidden
 from sinkprop.torch.losses.native import (
     Backend,
     as_array,
+    as_real_array,
     check_backend,
     native_threads,
     native_values,
@@ -315,7 +316,8 @@ def sinkprop_loss(
     -------
     Tensor
         One number, or one value per query of shape (Q,) with ``reduction="none"``. The dtype is
-        that of the scores, or float32 for half-precision scores.
+        that of the scores, or float32 for half-precision scores. The native backend computes in float64 and
+        rounds each query's value and each entry of its gradient once.
 
     Raises
     ------
@@ -442,25 +444,24 @@ class _BatchGain:
     labels: Tensor
     sample_weight: Tensor | None
 
-    def by_kernels(self, scores: Tensor) -> tuple[Floats, Floats]:
+    def by_kernels(self, scores: Tensor) -> tuple[Floats, Reals]:
         """Return the expected gains (Q,), and the gradient of their sum with respect to the scores.
 
-        The gradient has one row per document.
+        The gradient has one row per document, and the dtype of the scores.
         """
         settings, documents = self.settings, self._documents()
         y, weight, groups, present = self._arrays(documents)
-        width, x = settings.smoothing.width, as_array(scores)
+        width, x = settings.smoothing.width, as_real_array(scores)
         x = x.reshape(-1) if width == 1 else x.reshape(-1, width)
         shape, x = x.shape, x if documents is None else x[documents]
         if _native.first_invalid(x, -_LARGEST, _LARGEST) >= 0:
             check_scores(scores, self.layout)
         n_threads = native_threads(settings.n_threads)
         values, gradient = grouped_gain(
-            x, y, groups, settings.gain, settings.native, weight, n_threads, power=width
+            x, y, groups, settings.gain, settings.native, weight, n_threads, power=width, factor=1.0
         )
-        gradient *= len(values)  # grouped_gain returns the gradient of the mean, not of the sum
         if documents is not None:
-            gradient, of_documents = np.zeros(shape), gradient
+            gradient, of_documents = np.zeros(shape, x.dtype), gradient
             gradient[documents] = of_documents
         if present is not None:
             values, of_present = np.zeros(len(present)), values
