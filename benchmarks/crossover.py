@@ -1,13 +1,18 @@
-"""The fastest native method for the Gaussian kernel at each size, and whether the native layer picks it.
+"""The fastest native method at each size, and whether the native layer picks it.
 
-    python benchmarks/crossover.py                          everything, about a minute
-    python benchmarks/crossover.py --accuracy fast --sizes 16,32,48 --sigmas 0.1,1
+    python benchmarks/crossover.py                          everything, about two minutes
+    python benchmarks/crossover.py --kinds fast --sizes 16,32,48 --sigmas 0.1,1
+    python benchmarks/crossover.py --kinds laplace
+
+The kinds are the two accuracies of the Gaussian kernel, and the Laplace kernel.
 
 Each line is for one number of documents n and one width sigma, in standard deviations of the scores. It shows
 microseconds per query for every method, the fastest method, and the time of the native layer's own choice
 ("auto") divided by the fastest time. Queries are measured in batches, so that the cost of a Python call does
-not hide the differences. The constants of the choice are `Limits` in native/kernels/kernels.cpp and
-`most_cells` in native/kernels/cell_sums.hpp. The fastest method may not be accurate enough: the native
+not hide the differences. "alone" is the native layer's choice if short queries are not processed together as
+lists; all methods named before it take one query at a time, too. The constants of the choice are in
+native/kernels/lists.cpp, `Limits` in native/kernels/kernels.cpp and `most_cells` in
+native/kernels/cell_sums.hpp. The fastest method may not be accurate enough: the native
 layer's choice takes accuracy into account, this table does not.
 """
 
@@ -26,12 +31,16 @@ import numpy as np
 import sinkprop
 from sinkprop import _native
 
-Accuracy = Literal["fast", "exact"]
+Kind = Literal["fast", "exact", "laplace"]
 
-METHODS = ("direct", "banded", "cells", "fine cells", "sums")
-SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1000, 2000, 4000)
+GAUSSIAN = ("direct", "banded", "cells", "fine cells", "sums", "alone")
+METHODS: dict[Kind, tuple[str, ...]] = {
+    "fast": GAUSSIAN,
+    "exact": GAUSSIAN,
+    "laplace": ("direct", "sums", "alone"),
+}
+SIZES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1000, 2000, 4000)
 SIGMAS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-ACCURACIES: tuple[Accuracy, ...] = ("fast", "exact")
 ROWS = 4000  # documents per batch
 TOLERANCE = 1.1
 
@@ -55,13 +64,16 @@ class Cell:
         return self.auto / self.times[self.best]
 
 
-def measure(n: int, sigma: float, accuracy: Accuracy, seconds: float, use: Callable[[str], None]) -> Cell:
+def measure(n: int, sigma: float, kind: Kind, seconds: float, use: Callable[[str], None]) -> Cell:
     rng = np.random.default_rng(n)
     n_queries = max(1, ROWS // n)
     scores, qid = rng.normal(size=n * n_queries), np.repeat(np.arange(n_queries), n)
     labels = rng.integers(0, 5, n * n_queries).astype(np.float64)
-    relaxation = sinkprop.SmoothedIndicator(sigma, accuracy=accuracy)
-    best = dict.fromkeys((*METHODS, "auto"), math.inf)
+    if kind == "laplace":
+        relaxation = sinkprop.SmoothedIndicator(sigma, "laplace")
+    else:
+        relaxation = sinkprop.SmoothedIndicator(sigma, accuracy=kind)
+    best = dict.fromkeys((*METHODS[kind], "auto"), math.inf)
     dropped: set[str] = set()
     # Rounds alternate, so that a slower machine affects all methods.
     for _ in range(3):
@@ -84,16 +96,17 @@ def measure(n: int, sigma: float, accuracy: Accuracy, seconds: float, use: Calla
     return Cell(n, sigma, best, auto)
 
 
-def print_table(accuracy: Accuracy, sizes: list[int], sigmas: list[float], seconds: float) -> list[Cell]:
+def print_table(kind: Kind, sizes: list[int], sigmas: list[float], seconds: float) -> list[Cell]:
     use = native_switch()
-    print(f"Gaussian, {accuracy}: microseconds a query, one thread, {_native.instruction_set()} kernels")
-    heads = "".join(f"{name:>12}" for name in (*METHODS, "auto"))
+    name = "Laplace" if kind == "laplace" else f"Gaussian, {kind}"
+    print(f"{name}: microseconds per query, one thread, {_native.instruction_set()} kernels")
+    heads = "".join(f"{name:>12}" for name in (*METHODS[kind], "auto"))
     print(f"{'n':>6}{'sigma/std':>11}{heads}  {'fastest':<11}{'auto/fastest':>13}")
     cells = []
     try:
         for n in sizes:
             for sigma in sigmas:
-                cell = measure(n, sigma, accuracy, seconds, use)
+                cell = measure(n, sigma, kind, seconds, use)
                 cells.append(cell)
                 times = "".join(f"{text(t):>12}" for t in (*cell.times.values(), cell.auto))
                 mark = "" if cell.excess <= TOLERANCE else "  slower"
@@ -130,11 +143,11 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--accuracy",
-        choices=ACCURACIES,
+        "--kinds",
+        choices=list(METHODS),
         nargs="+",
-        default=list(ACCURACIES),
-        help="accuracies to measure  [default: all]",
+        default=list(METHODS),
+        help="kinds to measure  [default: all]",
     )
     parser.add_argument(
         "--sizes",
@@ -153,8 +166,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.03, help="time for each method of each line")
     options = parser.parse_args()
     native_switch()
-    for accuracy in options.accuracy:
-        print_table(accuracy, options.sizes, options.sigmas, options.seconds)
+    for kind in options.kinds:
+        print_table(kind, options.sizes, options.sigmas, options.seconds)
 
 
 def numbers(kind: Callable[[str], float]) -> Callable[[str], list[float]]:

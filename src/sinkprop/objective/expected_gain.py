@@ -21,6 +21,7 @@ from sinkprop.objective.native_terms import (
     NativeGains,
     NativeSettings,
     NativeTerms,
+    known_settings,
     native_gains,
     native_settings,
 )
@@ -147,7 +148,7 @@ def expected_gain(
     (0.8191, array([ 0.044 , -0.0189, -0.0251]))
     """
     gain, relaxation = as_gain(gain), as_relaxation(relaxation)
-    settings = native_settings(relaxation, n_iter, epsilon)
+    settings = known_settings(relaxation, n_iter, epsilon)
     x = as_scores(scores, relaxation.width)
     return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads)
 

@@ -26,6 +26,7 @@ __all__ = [
     "NativeSettings",
     "NativeTerms",
     "TermRow",
+    "known_settings",
     "native_gains",
     "native_settings",
     "term_rows",
@@ -128,14 +129,6 @@ def native_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) 
     before them.
     Raises a TypeError or ValueError if an argument is invalid.
     """
-    try:
-        return _known_settings(relaxation, n_iter, epsilon)
-    except TypeError:  # an argument that cannot be hashed, or an error that _settings raises again
-        pass
-    return _settings(relaxation, n_iter, epsilon)
-
-
-def _settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
     if isinstance(relaxation, SmoothedIndicator):
         code, sigma, exact = _CODES[relaxation.kernel], relaxation.sigma, relaxation.accuracy == "exact"
     elif isinstance(relaxation, PartitionedMeasure):
@@ -159,8 +152,17 @@ def _settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> Nat
     return NativeSettings(code, sigma, exact, limit.max_iter, float(epsilon), limit.tol)
 
 
-# The checks take longer than finding the settings again. `typed` keeps True apart from 1, which is valid.
-_known_settings = lru_cache(maxsize=64, typed=True)(_settings)
+# `typed` keeps True apart from 1, which is valid.
+_known_settings = lru_cache(maxsize=64, typed=True)(native_settings)
+
+
+def known_settings(relaxation: Relaxation, n_iter: Iterations, epsilon: float) -> NativeSettings:
+    """Return `native_settings`, from a cache: its checks take longer than finding the settings again."""
+    try:
+        return _known_settings(relaxation, n_iter, epsilon)
+    except TypeError:  # an argument that cannot be hashed, or an error that is raised again
+        pass
+    return native_settings(relaxation, n_iter, epsilon)
 
 
 def native_gains(
