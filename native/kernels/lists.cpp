@@ -25,9 +25,10 @@ ListKind list_kind(std::size_t n, double spread, const Settings& s) {
     if (spread < cell) return ListKind::polynomials;
     // Sums of exponentials have the same small error at every distance of two scores. It would be visible in short or
     // sparse lists, whose gradients may be nearly 0, and for which a band of the matrix is stored.
-    const bool few = n <= 48;
+    const bool few = n <= 48, dense = spread < 3 * cell;
     if (spread >= (few ? 2 : 4) * double(n) * s.sigma) return ListKind::none;
-    return few && spread >= 3 * cell ? ListKind::matrix : ListKind::sums;
+    if (dense && n > 160) return ListKind::none;  // two or three cells take less time
+    return few && !dense ? ListKind::matrix : ListKind::sums;
 }
 
 std::size_t operator_scratch(const Lists& lists, const Settings& s) {
