@@ -110,7 +110,8 @@ def test_ties_and_scores_far_apart():
 def test_compiled_in_one_graph():
     x = torch.randn(2, 250, dtype=torch.float64)
     labels = torch.randint(0, 3, (2, 250))
-    loss = SinkPropLoss("ndcg@10", exact("gaussian"))
+    # the graph has the operations of each iteration; two hold what follows another and what precedes one
+    loss = SinkPropLoss("ndcg@10", exact("gaussian"), n_iter=2)
     torch._dynamo.reset()
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)(a, labels)
