@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <type_traits>
 
 #include "dispatch.hpp"
 #include "ideal.hpp"
@@ -102,10 +103,12 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
-            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) {
-                const std::size_t at = i * in_use.lanes + l;
-                gradient.put(batch.row(q, std::size_t(group.places[at])), group.slopes[at]);
-            }
+            gradient.visit([&](auto* out) {
+                for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) {
+                    const std::size_t at = i * in_use.lanes + l;
+                    out[batch.row(q, std::size_t(group.places[at]))] = std::decay_t<decltype(*out)>(group.slopes[at]);
+                }
+            });
         }
     });
     if (groups.cover_all()) return;

@@ -128,8 +128,10 @@ void each_group_of(const Batch& batch, const Settings& settings, const ListGroup
             double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
                    *slopes = places + n * W, *values = slopes + n * W;
             const auto keys = noise.template keys<W>(batch, queries);
-            group.each([&](std::size_t i, std::size_t l) {
-                scores[i * W + l] = batch.scores[group.row(l, i)] + noise(keys[l], i);
+            batch.scores.visit([&](const auto* x) {
+                group.each([&](std::size_t i, std::size_t l) {
+                    scores[i * W + l] = double(x[group.row(l, i)]) + noise(keys[l], i);
+                });
             });
             if (!kernels.sort_lists(n, group.sizes, scores, places))
                 throw std::invalid_argument("scores must not be NaN");
