@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <type_traits>
 
 #include "dispatch.hpp"
 #include "ideal.hpp"
@@ -101,7 +102,10 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
-            for (std::size_t i = 0; i < group.lists.sizes[l]; ++i) gradient.put(row(l, i), group.slope(l, i));
+            gradient.visit([&](auto* out) {
+                for (std::size_t i = 0; i < group.lists.sizes[l]; ++i)
+                    out[row(l, i)] = std::decay_t<decltype(*out)>(group.slope(l, i));
+            });
         }
     });
     if (groups.cover_all()) return;

@@ -33,6 +33,14 @@ class Scores {
     Scores(const float* values) : singles_(values) {}
     double operator[](std::size_t i) const { return singles_ ? double(singles_[i]) : doubles_[i]; }
     const double* doubles() const { return doubles_; }  // null if they are float32
+    // Calls use(values) with the pointer that is not null: a loop in `use` does not decide again for each score
+    template <class Use>
+    void visit(Use&& use) const {
+        if (singles_)
+            use(singles_);
+        else
+            use(doubles_);
+    }
 
   private:
     const double* doubles_ = nullptr;
@@ -53,6 +61,13 @@ class Results {
     // The one of the two that is not null
     double* doubles() const { return doubles_; }
     float* singles() const { return singles_; }
+    template <class Use>
+    void visit(Use&& use) const {
+        if (singles_)
+            use(singles_);
+        else
+            use(doubles_);
+    }
 
   private:
     double* doubles_ = nullptr;

@@ -138,8 +138,10 @@ void with_group(const Batch& batch, const Settings& settings, const std::size_t*
     double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
            *slopes = places + n * W, *values = slopes + n * W;
     const auto keys = noise.template keys<W>(batch, queries);
-    rows.each(
-        [&](std::size_t i, std::size_t l) { scores[i * W + l] = batch.scores[rows.row(l, i)] + noise(keys[l], i); });
+    batch.scores.visit([&](const auto* x) {
+        rows.each(
+            [&](std::size_t i, std::size_t l) { scores[i * W + l] = double(x[rows.row(l, i)]) + noise(keys[l], i); });
+    });
     if (!kernels.sort_lists(n, rows.sizes, scores, places)) throw std::invalid_argument("scores must not be NaN");
     const auto row = [&](std::size_t l, std::size_t i) { return rows.row(l, std::size_t(places[i * W + l])); };
     rows.each([&](std::size_t i, std::size_t l) { gains[i * W + l] = batch.gains[row(l, i)]; });
