@@ -121,8 +121,8 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
 };
 
 // The Gaussian kernel of the shortest queries: the entries of A and dA below the diagonal, which are those above it for
-// A, and the negative of those above it for dA. Entry (i, j), j < i, is used for the products of both documents while it
-// is in a register. The entries are taken in blocks of `rows` documents i and `rows` documents j, whose sums and
+// A, and the negative of those above it for dA. Entry (i, j), j < i, is used for the products of both documents while
+// it is in a register. The entries are taken in blocks of `rows` documents i and `rows` documents j, whose sums and
 // elements of x are in registers, too. The size of the blocks does not change the order in which the sum of a document
 // is taken.
 struct MatrixLists : ListOperator<MatrixLists> {
