@@ -9,6 +9,8 @@
 // This file prepares the documents. The operators that multiply by the matrices of lists are in list_sums.hpp.
 #pragma once
 
+#include <cmath>
+
 #include "kernels.hpp"
 #include "scaling.hpp"
 
@@ -41,7 +43,7 @@ SINKPROP_INLINE void sorting_network(std::size_t n, Exchange&& exchange) {
 inline bool sort_lists(std::size_t n, const std::size_t* sizes, double* scores, double* places) {
     double lengths[W];
     for (std::size_t l = 0; l < W; ++l) lengths[l] = double(sizes[l]);
-    const Lanes length = Lanes::load(lengths), low = Lanes::all(-__builtin_inf());
+    const Lanes length = Lanes::load(lengths), low = Lanes::all(-INFINITY);
     const Lanes zero = Lanes::all(0), one = Lanes::all(1);
     Lanes numbers = one;
     for (std::size_t i = 0; i < n; ++i) {
@@ -75,7 +77,7 @@ SINKPROP_INLINE Lanes exponential_gains(Lanes label) {
     double values[W];
     gain.store(values);
     for (std::size_t l = 0; l < W; ++l)
-        if (label[int(l)] != whole[int(l)]) values[l] = __builtin_exp2(label[int(l)]) - 1;
+        if (label[int(l)] != whole[int(l)]) values[l] = std::exp2(label[int(l)]) - 1;
     return Lanes::load(values);
 }
 
@@ -115,7 +117,7 @@ struct ListArrays {
   private:
     // Sum of the gains in decreasing order times the weights of the ranks; `sorted` (n, W) is scratch
     Lanes ideal(double* sorted) const {
-        const Lanes zero = Lanes::all(0), low = Lanes::all(-__builtin_inf());
+        const Lanes zero = Lanes::all(0), low = Lanes::all(-INFINITY);
         for (std::size_t i = 0; i < size; i += W)
             Lanes::where_less(zero, load(mask, i), load(gains, i), low).store(sorted + i);
         sorting_network(n, [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
