@@ -104,7 +104,7 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
         const Lanes zero = Lanes::all(0);
         Lanes H = zero, G = zero, R = zero, s = zero;
         for (std::size_t i = 0; i < size; i += W) {
-            s = fma(load(first, i), H, load(tied, i) * s);
+            s = fma(load(first, i), H, rounded_product(load(tied, i), s));
             H = fma(load(e, i), H, load(x, i));
             s.store(S + i);
             H.store(sums.states + i);
@@ -112,7 +112,7 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
         for (std::size_t i = size; i > 0;) {
             i -= W;
             const Lanes below = i + W < size ? load(tied, i + W) : zero, xi = load(x, i), Hi = load(sums.states, i);
-            R = fma(load(first, i + W), G, below * R);
+            R = fma(load(first, i + W), G, rounded_product(below, R));
             G = fma(load(e, i + W), G, xi);
             const Lanes in_tie = load(tied, i) + below;
             finish(i, Hi + G - xi, Lanes::where_less(zero, in_tie, load(S, i) - R, Hi - G));
@@ -249,15 +249,21 @@ struct Exponentials {
     static SINKPROP_INLINE Vec<L> part(Vec<L> w_re, Vec<L> w_im, Vec<L> re, Vec<L> im) {
         return fma(w_re, re, rounded_product(w_im, im));
     }
-    // Factors of the real and imaginary parts of states in A x, and in (dA) x
-    static constexpr double k_re(int m) { return 2 * Coefficients::w_re[m]; }
-    static constexpr double k_im(int m) { return -2 * Coefficients::w_im[m]; }
-    static constexpr double d_re(int m) {
-        return 2 * (Coefficients::w_re[m] * Coefficients::s_re[m] - Coefficients::w_im[m] * Coefficients::s_im[m]);
-    }
-    static constexpr double d_im(int m) {
-        return -2 * (Coefficients::w_re[m] * Coefficients::s_im[m] + Coefficients::w_im[m] * Coefficients::s_re[m]);
-    }
+    // Weights of the real and imaginary parts of states in A x, and in (dA) x. They are computed when this is compiled:
+    // at run time, their products could be fused in one function and not in another.
+    struct Weights {
+        double k_re[P] = {}, k_im[P] = {}, d_re[P] = {}, d_im[P] = {};
+        constexpr Weights() {
+            for (int m = 0; m < P; ++m) {
+                const double wr = Coefficients::w_re[m], wi = Coefficients::w_im[m], sr = Coefficients::s_re[m],
+                             si = Coefficients::s_im[m];
+                k_re[m] = 2 * wr;
+                k_im[m] = -2 * wi;
+                d_re[m] = 2 * (wr * sr - wi * si);
+                d_im[m] = -2 * (wr * si + wi * sr);
+            }
+        }
+    };
     template <int L>
     static SINKPROP_INLINE Vec<L> distance(Vec<L> above, Vec<L> below, double sigma) {
         return minimum(Vec<L>::all(sqrt2) * ((above - below) / Vec<L>::all(sigma)),
@@ -292,11 +298,12 @@ struct SummedLists : ListOperator<SummedLists>, Exponentials {
             for (int m = 0; m < P; ++m) re[m] = im[m] = Lanes::all(0);
         }
         SINKPROP_INLINE void next(const double* e, Lanes x, Lanes& k, Lanes& dk) {
+            static constexpr Weights w;
             Lanes parts[P], d_parts[P];
             for (int m = 0; m < P; ++m) {
                 step(load(e, m * W), load(e, (P + m) * W), x, re[m], im[m]);
-                parts[m] = part(Lanes::all(k_re(m)), Lanes::all(k_im(m)), re[m], im[m]);
-                d_parts[m] = part(Lanes::all(d_re(m)), Lanes::all(d_im(m)), re[m], im[m]);
+                parts[m] = part(Lanes::all(w.k_re[m]), Lanes::all(w.k_im[m]), re[m], im[m]);
+                d_parts[m] = part(Lanes::all(w.d_re[m]), Lanes::all(w.d_im[m]), re[m], im[m]);
             }
             k = (parts[0] + parts[1]) + (parts[2] + parts[3]);
             dk = (d_parts[0] + d_parts[1]) + (d_parts[2] + d_parts[3]);
@@ -350,24 +357,11 @@ struct SummedList : ListOperator<SummedList>, Exponentials {
         }
     }
 
-    struct Weights {
-        V k_re, k_im, d_re, d_im;
-        SINKPROP_INLINE Weights() {
-            double w[4][P];
-            for (int m = 0; m < P; ++m) {
-                w[0][m] = Exponentials::k_re(m);
-                w[1][m] = Exponentials::k_im(m);
-                w[2][m] = Exponentials::d_re(m);
-                w[3][m] = Exponentials::d_im(m);
-            }
-            k_re = V::load(w[0]), k_im = V::load(w[1]), d_re = V::load(w[2]), d_im = V::load(w[3]);
-        }
-    };
-
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
         static_assert(P == 4, "store_sums adds four numbers");
-        const Weights w;
+        static constexpr Weights w;
+        const V k_re = V::load(w.k_re), k_im = V::load(w.k_im), d_re = V::load(w.d_re), d_im = V::load(w.d_im);
         const V zero = V::all(0);
         V re = zero, im = zero, up_re = zero, up_im = zero;
         // Both sweeps advance in one loop: that down reaches document i, that up document n - 1 - i. They begin with
@@ -381,10 +375,10 @@ struct SummedList : ListOperator<SummedList>, Exponentials {
                     step(V::load(e), V::load(e + P), V::all(x[(at - 1) * W]), re, im);
                     step(V::load(e_up), V::load(e_up + P), V::all(x[(n - at) * W]), up_re, up_im);
                 }
-                k[s] = part(w.k_re, w.k_im, re, im);
-                d[s] = part(w.d_re, w.d_im, re, im);
-                l[s] = part(w.k_re, w.k_im, up_re, up_im);
-                o[s] = part(w.d_re, w.d_im, up_re, up_im);
+                k[s] = part(k_re, k_im, re, im);
+                d[s] = part(d_re, d_im, re, im);
+                l[s] = part(k_re, k_im, up_re, up_im);
+                o[s] = part(d_re, d_im, up_re, up_im);
             }
             store_sums(k[0], k[1], k[2], k[3], k_down + i);
             store_sums(d[0], d[1], d[2], d[3], d_down + i);
@@ -441,7 +435,7 @@ struct PolynomialLists : ListOperator<PolynomialLists<P>> {
             Lanes k = L[P - 1], dk = Lanes::all(-(P - 1)) * L[P - 1];
             for (int s = P - 2; s > 0; --s) {
                 k = fma(k, a, L[s]);
-                dk = fma(dk, a, Lanes::all(-s) * L[s]);
+                dk = fma(dk, a, rounded_product(Lanes::all(-s), L[s]));
             }
             finish(i, fma(k, a, L[0]), dk);
         }

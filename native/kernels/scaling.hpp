@@ -247,7 +247,7 @@ SINKPROP_INLINE void gain_rev(const Operator& A, std::size_t c, const double* g,
     A.prepare(a.z_bar);
     A.apply_rev(a.z_bar, T, nullptr, [&](std::size_t i, Lanes k, Lanes dk, Lanes m, double*) SINKPROP_LAMBDA {
         fma(load(d, i), k + shift, load(a.v_bar, i)).store(a.v_bar + i);
-        const Lanes term = load(a.z_bar, i) * m + load(a.x, i) * dk;
+        const Lanes term = fma(load(a.z_bar, i), m, rounded_product(load(a.x, i), dk));
         (c ? load(gradient, i) + term : term).store(gradient + i);
     });
 }
@@ -291,7 +291,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
             if (direct) q_bar = q_bar + load(before_bar, i);
             const Lanes next = -(q_bar * squared(A, r, i));
             next.store(out);
-            (load(gradient, i) + (next * m + r * dk)).store(gradient + i);
+            (load(gradient, i) + fma(next, m, rounded_product(r, dk))).store(gradient + i);
             total = total + next;
         });
         double* swap = p;
