@@ -10,9 +10,10 @@ namespace sinkprop {
 namespace SINKPROP_ISA {
 namespace {
 
-// Numbers of documents up to which queries are processed as lists (times: benchmarks/crossover.py). With two lanes,
-// sweeps and sums of exponentials of one query at a time are faster sooner.
-constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = W > 2 ? 256 : longest_small_list;
+// Numbers of documents up to which queries are processed as lists (times: benchmarks/crossover.py). With two lanes, the
+// stretches of LaplaceSums are faster sooner. The methods of the Gaussian kernel do not depend on the number of lanes,
+// because their errors differ.
+constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = 256;
 
 using DenseLists = PolynomialLists<fast_terms>;
 
