@@ -124,7 +124,7 @@ class GroupRows {
     std::size_t begin_[W];
 };
 
-// Sorts the documents of a group of at most W queries, and calls work(group, kernels, row), where row(l, i) is the row
+// Sorts the documents of a group of at most W queries, and calls work(group, row), where row(l, i) is the row
 // of the document that is the i-th in lane l. `noise` has a function keys, which returns a number for each of W
 // queries, and noise(key, i) is added to the score of the query's i-th document.
 template <std::size_t W, class Noise, class Work>
