@@ -95,16 +95,16 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
                    double* per_query, Results gradient, double* residual) {
     const Settings of_lists = completed(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, of_lists, list_kernels_in_use());
-    each_group(batch, of_lists, groups, n_threads, normalize, NoNoise(), [&](const ListGroup& group, auto&& row) {
+    const ListGroups groups(batch, of_lists, list_kernels_in_use(), normalize);
+    each_group(batch, of_lists, groups, n_threads, NoNoise(), [&](const ListGroup& group) {
         group.kernels.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
         for (std::size_t l = 0; l < group.lists.count; ++l) {
-            const std::size_t q = group.queries[l];
-            per_query[q] = group.values[l];
-            note_residual(residual, q);
+            per_query[group.queries[l]] = group.values[l];
+            note_residual(residual, group.queries[l]);
             gradient.visit([&](auto* out) {
-                for (std::size_t i = 0; i < group.lists.sizes[l]; ++i)
-                    out[row(l, i)] = std::decay_t<decltype(*out)>(group.slope(l, i));
+                group.each_document(l, [&](std::size_t at, std::size_t row) {
+                    out[row] = std::decay_t<decltype(*out)>(group.slopes[at]);
+                });
             });
         }
     });

@@ -112,19 +112,6 @@ struct Batch {
 void expected_gain(const Batch&, const Settings&, bool normalize, double factor, int n_threads, double* per_query,
                    Results gradient, double* residual = nullptr);
 
-// The loss of boosted trees: the negative of the expected gain, which is computed for several widths of the Laplace
-// kernel exp(-|difference of two scores| / width) and averaged over them. The loss's derivatives are averaged over all
-// orders of tied documents (ties.hpp). The curvature of a document, which takes the place of a second derivative, is
-// (1 - blend) * |d| + blend * (mean of |d| over the query), where d is a document's derivative.
-struct TreeLoss {
-    const double* widths;  // (n_widths,) widths of the Laplace kernel
-    std::size_t n_widths;
-    double blend;
-    double noise;  // standard deviation of the noise that is added to every score; 0 for none
-    // seed of the noise; the noise also depends on the query's index and on all scores of the query
-    std::uint64_t seed;
-};
-
 // per_query (Q,): expected gain of each query (mean over the widths), divided by the query's ideal gain if `normalize`.
 // gradient (N,): derivatives of the loss with respect to the scores. The loss is the negative of the sum, over queries,
 // of the query's weight times its value in per_query.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <vector>
 
@@ -20,7 +19,7 @@ class ListGroups {
   public:
     std::vector<std::size_t> queries, first;
 
-    ListGroups(const Batch& batch, const Settings& settings, const ListKernels& kernels)
+    ListGroups(const Batch& batch, const Settings& settings, const ListKernels& kernels, bool normalize)
         : kinds_(batch.n_queries), covered_(batch.n_queries) {
         std::size_t most = 0;
         for (std::size_t q = 0; q < batch.n_queries; ++q) {
@@ -42,7 +41,15 @@ class ListGroups {
             if (!i || i - first.back() == kernels.lanes || kinds_[queries[i]] != kinds_[queries[first.back()]])
                 first.push_back(i);
         first.push_back(queries.size());
+        if (!normalize) return;
+        length_ = most + 1;
+        D_sums_.resize(batch.n_classes * length_);
+        for (std::size_t c = 0; c < batch.n_classes; ++c)
+            for (std::size_t k = 0; k < most; ++k)
+                D_sums_[c * length_ + k + 1] = D_sums_[c * length_ + k] + batch.D[c * batch.stride + k];
     }
+    // Sums of the weights of the first ranks for a class, from 0 ranks on; null if the gains are not to be normalized
+    const double* D_sums(std::size_t c) const { return D_sums_.empty() ? nullptr : D_sums_.data() + c * length_; }
     ListKind kind(std::size_t q) const { return kinds_[q]; }
     // Whether nothing is left to do for query q, or for all queries, after the groups: they are in one, or empty
     bool cover(const Batch& batch, std::size_t q) const { return kinds_[q] != ListKind::none || !size(batch, q); }
@@ -75,101 +82,95 @@ class ListGroups {
     }
 
     std::vector<ListKind> kinds_;
-    std::size_t covered_;
+    std::size_t covered_, length_ = 0;
+    std::vector<double> D_sums_;
 };
 
 // A group of queries, whose documents are sorted
-struct ListGroup {
-    Lists lists;
-    const ListKernels& kernels;
-    const std::size_t* queries;
-    double *values, *slopes, *scratch;  // outputs and scratch of the functions of ListKernels
-
-    // Derivative of the i-th document in lane l
-    double slope(std::size_t l, std::size_t i) const { return slopes[i * kernels.lanes + l]; }
-};
-
-// The documents of a group, in W lanes
-template <std::size_t W>
-class GroupRows {
+class ListGroup {
   public:
-    std::size_t sizes[W];
-    const double* D[W];
+    const ListKernels& kernels;
+    Lists lists;
+    const std::size_t* queries;                      // (lists.count,) index of each query in the batch
+    double *values, *slopes, *curvatures, *scratch;  // outputs and scratch of the functions of ListKernels
 
-    GroupRows(const Batch& batch, const std::size_t* queries) : batch_(batch) {
-        for (std::size_t l = 0; l < W; ++l) {
-            const std::size_t q = queries[l];
-            begin_[l] = std::size_t(batch.offsets[q]);
-            sizes[l] = std::size_t(batch.offsets[q + 1]) - begin_[l];
-            D[l] = batch.D + (batch.classes ? batch.classes[row(l, 0)] * batch.stride : 0);
+    template <class Noise>
+    ListGroup(const Batch& batch, const Settings& settings, const ListGroups& groups, std::size_t g, const Noise& noise,
+              Workspace& w)
+        : kernels(list_kernels_in_use(groups.first[g + 1] - groups.first[g])),
+          queries(groups.queries.data() + groups.first[g]),
+          batch_(batch) {
+        const std::size_t count = groups.first[g + 1] - groups.first[g], lanes = kernels.lanes;
+        std::uint64_t keys[most_lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const std::size_t q = queries[std::min(l, count - 1)];
+            sizes_[l] = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
+            const std::size_t c = batch.classes ? std::size_t(batch.classes[batch.row(q, 0)]) : 0;
+            D_[l] = batch.D + c * batch.stride;
+            D_sums_[l] = groups.D_sums(c);
+            keys[l] = noise.first_key(q);
         }
+        const std::size_t n = sizes_[lanes - 1];  // the sizes increase with the lane
+        const ListKind kind = groups.kind(queries[0]);
+        double *scores = w.lists.doubles((5 * n + 1) * lanes), *gains = scores + n * lanes, *copies = gains + n * lanes;
+        slopes = copies;  // the copies are not read any more when the slopes and curvatures are computed
+        curvatures = slopes + n * lanes;
+        keys_ = curvatures + n * lanes;
+        values = keys_ + n * lanes;
+        scratch = w.scratch.doubles(kernels.lists_scratch(n, kind, settings));
+        const double *given_scores[most_lanes], *given_gains[most_lanes];
+        for (std::size_t l = 0; l < lanes; ++l) {
+            const std::size_t q = queries[std::min(l, count - 1)];
+            given_scores[l] = in_one_piece(batch.scores, q, sizes_[l], copies + l * n);
+            given_gains[l] = in_one_piece(Scores(batch.gains), q, sizes_[l], copies + (lanes + l) * n);
+        }
+        if (!kernels.arrange_lists({n, sizes_, given_scores, given_gains, noise.factor(), keys}, scratch, scores, gains,
+                                   keys_))
+            throw std::invalid_argument("scores must not be NaN");
+        lists = {kind, n, count, sizes_, scores, gains, batch.exponential, D_, D_sums_[0] ? D_sums_ : nullptr};
     }
+    ListGroup(const ListGroup&) = delete;
+    ListGroup& operator=(const ListGroup&) = delete;
 
-    std::size_t row(std::size_t l, std::size_t i) const {
-        return batch_.rows ? std::size_t(batch_.rows[begin_[l] + i]) : begin_[l] + i;
-    }
-
-    // Calls use(i, l) for every document; most of the calls for one i come one after another, which is faster than
-    // going through the memory of one lane at a time. The sizes increase with the lane.
+    // Calls use(at, row) for every document of the query in lane l: its results are the elements `at` of the outputs,
+    // and belong to a row of the caller's arrays
     template <class Use>
-    void each(Use&& use) const {
-        for (std::size_t i = 0; i < sizes[0]; ++i)
-            for (std::size_t l = 0; l < W; ++l) use(i, l);
-        for (std::size_t l = 1; l < W; ++l)
-            for (std::size_t i = sizes[0]; i < sizes[l]; ++i) use(i, l);
+    void each_document(std::size_t l, Use&& use) const {
+        const std::size_t begin = std::size_t(batch_.offsets[queries[l]]), end = sizes_[l] * kernels.lanes;
+        if (const std::int64_t* rows = batch_.rows)
+            for (std::size_t at = l; at < end; at += kernels.lanes)
+                use(at, std::size_t(rows[begin + place_of(keys_[at])]));
+        else
+            for (std::size_t at = l; at < end; at += kernels.lanes) use(at, begin + place_of(keys_[at]));
     }
 
   private:
+    static constexpr std::size_t most_lanes = 8;
+
+    // Numbers of the n documents of query q, one behind the other: where they are, or copied to `space`
+    const double* in_one_piece(const Scores& numbers, std::size_t q, std::size_t n, double* space) const {
+        if (numbers.doubles() && !batch_.rows) return numbers.doubles() + batch_.offsets[q];
+        numbers.visit([&](const auto* x) {
+            for (std::size_t i = 0; i < n; ++i) space[i] = double(x[batch_.row(q, i)]);
+        });
+        return space;
+    }
+
     const Batch& batch_;
-    std::size_t begin_[W];
+    std::size_t sizes_[most_lanes];
+    const double *D_[most_lanes], *D_sums_[most_lanes];
+    double* keys_;
 };
 
-// Sorts the documents of a group of at most W queries, and calls work(group, row), where row(l, i) is the row
-// of the document that is the i-th in lane l. `noise` has a function keys, which returns a number for each of W
-// queries, and noise(key, i) is added to the score of the query's i-th document.
-template <std::size_t W, class Noise, class Work>
-void with_group(const Batch& batch, const Settings& settings, const std::size_t* given, std::size_t count,
-                ListKind kind, bool normalize, const ListKernels& kernels, const Noise& noise, Workspace& w,
-                Work&& work) {
-    std::size_t queries[W];
-    for (std::size_t l = 0; l < W; ++l) queries[l] = given[std::min(l, count - 1)];
-    const GroupRows<W> rows(batch, queries);
-    const std::size_t n = rows.sizes[W - 1];
-    double *scores = w.lists.doubles((4 * n + 1) * W), *gains = scores + n * W, *places = gains + n * W,
-           *slopes = places + n * W, *values = slopes + n * W;
-    const auto keys = noise.template keys<W>(batch, queries);
-    batch.scores.visit([&](const auto* x) {
-        rows.each(
-            [&](std::size_t i, std::size_t l) { scores[i * W + l] = double(x[rows.row(l, i)]) + noise(keys[l], i); });
-    });
-    if (!kernels.sort_lists(n, rows.sizes, scores, places)) throw std::invalid_argument("scores must not be NaN");
-    const auto row = [&](std::size_t l, std::size_t i) { return rows.row(l, std::size_t(places[i * W + l])); };
-    rows.each([&](std::size_t i, std::size_t l) { gains[i * W + l] = batch.gains[row(l, i)]; });
-    const Lists lists = {kind, n, count, rows.sizes, scores, gains, batch.exponential, rows.D, normalize};
-    work(ListGroup{lists, kernels, queries, values, slopes, w.scratch.doubles(kernels.lists_scratch(lists, settings))},
-         row);
-}
-
-// Calls work(group, row) for every group, as with_group does
+// Calls work(group) for every group. Noise is added to the scores before they are sorted.
 template <class Noise, class Work>
-void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads, bool normalize,
+void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads,
                 const Noise& noise, Work&& work) {
     if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
     const std::size_t most = list_kernels_in_use().lanes, piece = (piece_of(batch) + most - 1) / most;
     in_workspaces(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
-        for (std::size_t g = from; g < to; ++g) {
-            const std::size_t* queries = groups.queries.data() + groups.first[g];
-            const std::size_t count = groups.first[g + 1] - groups.first[g];
-            const ListKernels& kernels = list_kernels_in_use(count);
-            const ListKind kind = groups.kind(queries[0]);
-            if (kernels.lanes == 2)
-                with_group<2>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
-            else if (kernels.lanes == 4)
-                with_group<4>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
-            else
-                with_group<8>(batch, settings, queries, count, kind, normalize, kernels, noise, w, work);
-        }
+        for (std::size_t g = from; g < to; ++g) work(ListGroup(batch, settings, groups, g, noise, w));
         w.shrink();
     });
 }

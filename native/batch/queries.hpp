@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -94,12 +93,11 @@ inline std::size_t piece_of(const Batch& batch) {
     return std::max<std::size_t>(1, 1000 / per_query);
 }
 
-// The noise that is added to scores where there is none, see Noise in trees.cpp
+// The noise of scores to which none is added, see Noise in trees.cpp
 struct NoNoise {
-    template <std::size_t W>
-    std::array<std::uint64_t, W> keys(const Batch&, const std::size_t*) const {
-        return {};
-    }
+    double factor() const { return 0; }
+    std::uint64_t first_key(std::size_t) const { return 0; }
+    std::uint64_t key(const Batch&, std::size_t) const { return 0; }
     double operator()(std::uint64_t, std::size_t) const { return 0; }
 };
 
@@ -118,7 +116,7 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             for (std::size_t d = 0; d < width; ++d) scores[width * i + d] = batch.scores[width * rows[i] + d];
         }
     } else {
-        const std::uint64_t key = noise.template keys<1>(batch, &q)[0];
+        const std::uint64_t key = noise.key(batch, q);
         sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(key, i); }, row, w.sorting, scores, rows);
     }
     if (batch.n_attributes && n > SIZE_MAX / sizeof(double) / batch.n_attributes) throw std::bad_alloc();

@@ -1,7 +1,6 @@
 // The derivatives that boosted trees are grown on. Noise is added to the scores, the derivatives of tied documents are
 // averaged over the orders of these documents, and curvatures take the place of second derivatives.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -10,57 +9,41 @@
 #include "batch.hpp"
 #include "dispatch.hpp"
 #include "ideal.hpp"
+#include "kernels/noise.hpp"
 #include "lists.hpp"
 #include "queries.hpp"
-#include "splitmix64.hpp"
 
 namespace sinkprop {
 namespace {
 
-// Noise that is added to scores: nearly normal, with the given standard deviation. That of a query is a function of the
-// seed, of the query's index and of its scores; if one bit of any score changes, all of the query's noise changes.
+// The noise that is added to scores (kernels/noise.hpp), with the given standard deviation
 class Noise {
   public:
-    Noise(double deviation, std::uint64_t seed) : scale_(0), seed_(seed) {
-        // the sum of four 16-bit uniform numbers has a variance of 4 (2^32 - 1) / 12
-        if (deviation > 0) scale_ = deviation / std::sqrt((65536.0 * 65536.0 - 1) / 3);
-    }
+    Noise(double deviation, std::uint64_t seed)
+        : factor_(deviation > 0 ? deviation / std::sqrt(noise_variance) : 0), seed_(seed) {}
 
-    // The keys of W queries. Each takes a chain of dependent multiplications, so that several at once take less time.
-    template <std::size_t W>
-    std::array<std::uint64_t, W> keys(const Batch& batch, const std::size_t* queries) const {
-        std::array<std::uint64_t, W> keys{};
-        if (scale_ == 0) return keys;
-        std::size_t sizes[W], shortest = SIZE_MAX;
-        for (std::size_t l = 0; l < W; ++l) {
-            keys[l] = splitmix64(seed_ ^ splitmix64(queries[l] + 1));
-            sizes[l] = std::size_t(batch.offsets[queries[l] + 1] - batch.offsets[queries[l]]);
-            shortest = std::min(shortest, sizes[l]);
-        }
-        const auto add = [&](std::size_t l, std::size_t i) {
-            std::uint64_t bits;
-            // adding 0 turns -0 into 0, so that equal scores have equal bits
-            const double score = batch.scores[batch.row(queries[l], i)] + 0.0;
+    double factor() const { return factor_; }
+    std::uint64_t first_key(std::size_t q) const { return first_noise_key(seed_, q); }
+    std::uint64_t key(const Batch& batch, std::size_t q) const {
+        std::uint64_t key = first_key(q), bits;
+        const std::size_t n = std::size_t(batch.offsets[q + 1] - batch.offsets[q]);
+        for (std::size_t i = 0; factor_ > 0 && i < n; ++i) {
+            const double score = batch.scores[batch.row(q, i)] + 0.0;  // turns -0 into 0
             std::memcpy(&bits, &score, sizeof bits);
-            keys[l] = (keys[l] ^ bits) * 0x9E3779B97F4A7C15u;
-            keys[l] ^= keys[l] >> 29;
-        };
-        for (std::size_t i = 0; i < shortest; ++i)
-            for (std::size_t l = 0; l < W; ++l) add(l, i);
-        for (std::size_t l = 0; l < W; ++l)
-            for (std::size_t i = shortest; i < sizes[l]; ++i) add(l, i);
-        return keys;
+            key = add_to_key(key, bits);
+        }
+        return key;
     }
-
     double operator()(std::uint64_t key, std::size_t i) const {
-        if (scale_ == 0) return 0;
-        const std::uint64_t z = splitmix64(key + i * 0xD1342543DE82EF95u);
-        const std::uint64_t sum = (z & 0xFFFF) + (z >> 16 & 0xFFFF) + (z >> 32 & 0xFFFF) + (z >> 48);
-        return scale_ * (double(sum) - 2 * 65535.0);
+        if (factor_ == 0) return 0;
+        const std::uint64_t bits = noise_bits(key, i);
+        double noise;
+        std::memcpy(&noise, &bits, sizeof noise);
+        return factor_ * (noise - noise_offset);
     }
 
   private:
-    double scale_;
+    double factor_;
     std::uint64_t seed_;
 };
 
@@ -157,30 +140,23 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                       float* hessian, double* residual) {
     const Kernels& kernels = kernels_in_use();
     const Noise noise(loss.noise, loss.seed);
-    // Writes the derivatives of query q, whose i-th document has the derivative slope(i) and is in row row(i)
-    const auto write = [&](std::size_t q, std::size_t n, auto&& slope, auto&& row) {
-        double mean = 0;
-        for (std::size_t i = 0; i < n; ++i) mean += std::abs(slope(i));
-        mean *= loss.blend / double(n);
-        const double weight = query_weight ? query_weight[q] : 1, rest = 1 - loss.blend;
-        for (std::size_t i = 0; i < n; ++i) {
-            gradient[row(i)] = float(-weight * slope(i));
-            hessian[row(i)] = std::max(least, float(weight * (mean + rest * std::abs(slope(i)))));
-        }
-    };
     const Settings chosen = with_method_in_use(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, chosen, list_kernels_in_use());
-    each_group(batch, chosen, groups, n_threads, normalize, noise, [&](const ListGroup& group, auto&& row) {
-        group.kernels.tied_lists_gain(group.lists, chosen, loss.widths, loss.n_widths, group.scratch, group.values,
-                                      group.slopes);
+    const ListGroups groups(batch, chosen, list_kernels_in_use(), normalize);
+    each_group(batch, chosen, groups, n_threads, noise, [&](const ListGroup& group) {
+        double weights[8];
+        for (std::size_t l = 0; l < group.kernels.lanes; ++l)
+            weights[l] = query_weight && l < group.lists.count ? query_weight[group.queries[l]] : 1;
+        group.kernels.tree_lists(group.lists, chosen, loss, weights, group.scratch, group.values, group.slopes,
+                                 group.curvatures);
         for (std::size_t l = 0; l < group.lists.count; ++l) {
             const std::size_t q = group.queries[l];
             per_query[q] = group.values[l];
             note_residual(residual, q);
-            write(
-                q, group.lists.sizes[l], [&](std::size_t i) { return group.slope(l, i); },
-                [&](std::size_t i) { return row(l, i); });
+            group.each_document(l, [&](std::size_t at, std::size_t row) {
+                gradient[row] = float(group.slopes[at]);
+                hessian[row] = std::max(least, float(group.curvatures[at]));
+            });
         }
     });
     if (groups.cover_all()) return;
@@ -213,7 +189,14 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
                                        : kernels.tied_gain(s.ties, of_width, share, scratch, s.total, s.own));
         }
         distribute(query, batch.n_attributes, s);
-        write(q, query.n, [&](std::size_t i) { return s.slope[i]; }, [&](std::size_t i) { return query.rows[i]; });
+        double mean = 0;
+        for (std::size_t i = 0; i < query.n; ++i) mean += std::abs(s.slope[i]);
+        mean *= loss.blend / double(query.n);
+        const double weight = query_weight ? query_weight[q] : 1, rest = 1 - loss.blend;
+        for (std::size_t i = 0; i < query.n; ++i) {
+            gradient[query.rows[i]] = float(-weight * s.slope[i]);
+            hessian[query.rows[i]] = std::max(least, float(weight * (mean + rest * std::abs(s.slope[i]))));
+        }
     });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace sinkprop {
 
@@ -125,18 +126,51 @@ constexpr std::size_t longest_small_list = 24;
 
 // Short queries that are processed together, one in each lane of a register (lists.hpp), each with documents of one
 // class. Lanes without a query repeat the last one. In an array (n, lanes), the i-th document of the query in lane l is
-// element i * lanes + l; elements behind a query's documents are not read.
+// element i * lanes + l.
 struct Lists {
     ListKind kind;
     std::size_t n, count;      // number of documents of the longest query; number of queries
     const std::size_t* sizes;  // (lanes,) number of documents of each query, at least 1
-    const double* scores;      // (n, lanes) in decreasing order, as sort_lists leaves them
+    const double* scores;      // (n, lanes) in decreasing order, as arrange_lists leaves them
     // (n, lanes) gains in the order of the scores, not yet divided by the ideal gain; if `exponential`, labels r, which
     // have the gains 2^r - 1
     const double* gains;
     bool exponential;
     const double* const* D;  // (lanes,) pointers to the (n,) weights of the ranks of each query
-    bool normalize;          // whether gains are divided by the ideal gain
+    // (lanes,) pointers to the (n + 1,) sums of the weights of the first ranks, from 0 ranks on; null if the gains are
+    // not divided by the ideal gain
+    const double* const* D_sums;
+};
+
+// The same queries with their documents in the order in which they were given
+struct GivenLists {
+    std::size_t n;
+    const std::size_t* sizes;
+    const double *const *scores, *const *gains;  // (lanes,) pointers to those of each query
+    double noise;                                // factor of the noise (noise.hpp) that is added to the scores
+    const std::uint64_t* noise_keys;             // (lanes,) first_noise_key of each query; not read without noise
+};
+
+// The keys by which lists are sorted hold the place of a document in their lowest bits: last_place for place 0, and one
+// less for each further place. So documents with the same score keep their order.
+constexpr std::size_t last_place = 0xFF;
+static inline std::size_t place_of(double key) {
+    std::uint64_t bits;
+    std::memcpy(&bits, &key, sizeof bits);
+    return last_place - (bits & last_place);
+}
+
+// The loss of boosted trees: the negative of the expected gain, which is computed for several widths of the Laplace
+// kernel exp(-|difference of two scores| / width) and averaged over them. The loss's derivatives are averaged over all
+// orders of tied documents (ties.hpp). The curvature of a document, which takes the place of a second derivative, is
+// (1 - blend) * |d| + blend * (mean of |d| over the query), where d is a document's derivative.
+struct TreeLoss {
+    const double* widths;  // (n_widths,) widths of the Laplace kernel
+    std::size_t n_widths;
+    double blend;
+    double noise;  // standard deviation of the noise that is added to every score; 0 for none
+    // seed of the noise; the noise also depends on the query's index and on all scores of the query
+    std::uint64_t seed;
 };
 
 // The method that is used for a query, and the size of the scratch memory that the method needs
@@ -209,17 +243,18 @@ struct ListKernels {
     std::size_t lanes;  // number of queries that are processed together
     // The kind of a query of n documents of one class. `spread` is the largest score less the smallest.
     ListKind (*list_kind)(std::size_t n, double spread, const Settings&);
-    // Sorts scores (n, lanes) in decreasing order, and writes the place that each document had to places (n, lanes).
-    // Returns whether no score is NaN.
-    bool (*sort_lists)(std::size_t n, const std::size_t* sizes, double* scores, double* places);
+    // Sorts the documents by decreasing score: writes their scores and gains to scores and gains (n, lanes), and
+    // numbers of which place_of is the place that each had to keys (n, lanes). Returns whether no score is NaN. The
+    // scratch has lists_scratch() doubles here and below.
+    bool (*arrange_lists)(const GivenLists&, double* scratch, double* scores, double* gains, double* keys);
     // Writes the expected gain of each query to values (lanes,), and `factor` times the derivatives with respect to the
-    // scores, in their order, to slopes (n, lanes). The scratch has lists_scratch() doubles.
+    // scores, in their order, to slopes (n, lanes)
     void (*lists_gain)(const Lists&, const Settings&, double factor, double* scratch, double* values, double* slopes);
-    // The same for the mean of the expected gains under the Laplace kernel with several widths. The derivatives are
-    // those of boosted trees: means over all orders of tied documents (ties.hpp).
-    void (*tied_lists_gain)(const Lists&, const Settings&, const double* widths, std::size_t n_widths, double* scratch,
-                            double* values, double* slopes);
-    std::size_t (*lists_scratch)(const Lists&, const Settings&);
+    // Writes the negative loss of each query to values (lanes,). Writes the loss's derivatives and their curvatures,
+    // each times the query's weight, to slopes and curvatures (n, lanes).
+    void (*tree_lists)(const Lists&, const Settings&, const TreeLoss&, const double* weights, double* scratch,
+                       double* values, double* slopes, double* curvatures);
+    std::size_t (*lists_scratch)(std::size_t n, ListKind, const Settings&);
 };
 
 constexpr std::size_t trees_scratch(std::size_t n_columns) {

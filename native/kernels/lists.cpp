@@ -32,10 +32,8 @@ ListKind list_kind(std::size_t n, double spread, const Settings& s) {
     return few && !dense ? ListKind::matrix : ListKind::sums;
 }
 
-std::size_t operator_scratch(const Lists& lists, const Settings& s) {
-    const std::size_t n = lists.n;
-    const int T = s.half_steps;
-    switch (lists.kind) {
+std::size_t operator_scratch(std::size_t n, ListKind kind, int T) {
+    switch (kind) {
         case ListKind::sweeps:
             return TiedLaplaceLists::scratch(n, T) + ListTies::scratch(n) + n * W;
         case ListKind::matrix:
@@ -47,9 +45,10 @@ std::size_t operator_scratch(const Lists& lists, const Settings& s) {
     }
 }
 
-std::size_t lists_scratch(const Lists& lists, const Settings& s) {
-    return ListArrays::scratch(lists.n) + operator_scratch(lists, s) +
-           expected_gain_scratch(lists.n * W, s.half_steps, 1);
+std::size_t lists_scratch(std::size_t n, ListKind kind, const Settings& s) {
+    const std::size_t gain = ListArrays::scratch(n) + operator_scratch(n, kind, s.half_steps) +
+                             expected_gain_scratch(n * W, s.half_steps, 1);
+    return larger(arrange_scratch(n), gain);
 }
 
 // Writes the expected gain of each list, computed with the operator A, to values (W,), and the gradient with respect to
@@ -67,7 +66,7 @@ void lists_gain(const Lists& lists, const Settings& s, double factor, double* sp
     const double* y = lists.scores;
     const int T = s.half_steps;
     const auto use = [&](const auto& A) {
-        lists_gain_by(A, arrays, s, space + operator_scratch(lists, s), values, slopes);
+        lists_gain_by(A, arrays, s, space + operator_scratch(lists.n, lists.kind, T), values, slopes);
         const Lanes scale = Lanes::all(factor / A.unit);
         // adding 0 turns -0 into 0
         for (std::size_t i = 0; i < A.size; i += W) (scale * load(slopes, i) + Lanes::all(0)).store(slopes + i);
@@ -85,8 +84,8 @@ void lists_gain(const Lists& lists, const Settings& s, double factor, double* sp
     }
 }
 
-void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths, std::size_t n_widths, double* space,
-                     double* values, double* slopes) {
+void tree_lists(const Lists& lists, const Settings& s, const TreeLoss& loss, const double* weights, double* space,
+                double* values, double* slopes, double* curvatures) {
     const ListArrays arrays(lists, space);
     space += ListArrays::scratch(lists.n);
     const std::size_t n = lists.n, size = n * W;
@@ -98,26 +97,26 @@ void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths
     space += ListTies::scratch(n);
     for (std::size_t l = 0; l < W; ++l) values[l] = 0;
     for (std::size_t i = 0; i < size; ++i) slopes[i] = 0;
-    const double share = 1 / double(n_widths);
+    const double share = 1 / double(loss.n_widths);
     const auto add = [&](double factor) {
         for (std::size_t l = 0; l < W; ++l) values[l] += share * value[l];
         for (std::size_t i = 0; i < size; i += W)
             fma(Lanes::all(factor), load(of_width, i), load(slopes, i)).store(slopes + i);
     };
     if (!tied) {
-        for (std::size_t w = 0; w < n_widths; ++w) {
-            lists_gain_by(LaplaceLists(arrays, lists.scores, widths[w], T, space), arrays, s,
+        for (std::size_t w = 0; w < loss.n_widths; ++w) {
+            lists_gain_by(LaplaceLists(arrays, lists.scores, loss.widths[w], T, space), arrays, s,
                           space + LaplaceLists::scratch(n, T), value, of_width);
-            add(share / widths[w]);
+            add(share / loss.widths[w]);
         }
     } else {
         const ListTies ties(lists, arrays, tie_space);
-        for (std::size_t w = 0; w < n_widths; ++w) {
-            const Factors pi = lists_gain_by(TiedLaplaceLists(arrays, ties, lists.scores, widths[w], T, space), arrays,
-                                             s, space + TiedLaplaceLists::scratch(n, T), value, of_width);
+        for (std::size_t w = 0; w < loss.n_widths; ++w) {
+            const Factors pi = lists_gain_by(TiedLaplaceLists(arrays, ties, lists.scores, loss.widths[w], T, space),
+                                             arrays, s, space + TiedLaplaceLists::scratch(n, T), value, of_width);
             for (std::size_t i = 0; i < size; i += W)
                 fma(load(pi.u, i) * load(pi.v, i), load(ties.own, i), load(of_width, i)).store(of_width + i);
-            add(share / widths[w]);
+            add(share / loss.widths[w]);
         }
     }
     // If the gains of a query are all equal, no order is better than another. The small derivatives that an incomplete
@@ -126,13 +125,27 @@ void tied_lists_gain(const Lists& lists, const Settings& s, const double* widths
     Lanes differ = zero;
     for (std::size_t i = 0; i < size; i += W)
         differ = maximum(differ, Lanes::where_equal(load(lists.gains, i), first, zero, load(arrays.mask, i)));
-    for (std::size_t i = 0; i < size; i += W) Lanes::where_less(zero, differ, load(slopes, i), zero).store(slopes + i);
+    Lanes total = zero;
+    for (std::size_t i = 0; i < size; i += W) {
+        const Lanes slope = Lanes::where_less(zero, differ, load(slopes, i), zero);
+        slope.store(slopes + i);
+        total = total + absolute(slope);
+    }
+    double lengths[W];
+    for (std::size_t l = 0; l < W; ++l) lengths[l] = double(lists.sizes[l]);
+    const Lanes mean = Lanes::all(loss.blend) * total / Lanes::load(lengths), rest = Lanes::all(1 - loss.blend),
+                weight = Lanes::load(weights);
+    for (std::size_t i = 0; i < size; i += W) {
+        const Lanes slope = load(slopes, i);
+        (weight * fma(rest, absolute(slope), mean)).store(curvatures + i);
+        (-weight * slope).store(slopes + i);
+    }
 }
 
 }  // namespace
 
 extern const ListKernels list_kernels;
-const ListKernels list_kernels = {W, list_kind, sort_lists, lists_gain, tied_lists_gain, lists_scratch};
+const ListKernels list_kernels = {W, list_kind, arrange_lists, lists_gain, tree_lists, lists_scratch};
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -6,80 +6,18 @@
 // without a sum over lanes. Queries with fewer documents than the longest one are padded. Elements of the padding are 0
 // in every vector, and adding 0 changes no bit, so a query's results do not depend on the queries beside it.
 //
-// This file prepares the documents. The operators that multiply by the matrices of lists are in list_sums.hpp.
+// list_order.hpp sorts the documents, and this file prepares what else the algorithm needs of them. The operators that
+// multiply by the matrices of lists are in list_sums.hpp.
 #pragma once
 
 #include <cmath>
 
 #include "kernels.hpp"
+#include "list_order.hpp"
 #include "scaling.hpp"
 
 namespace sinkprop {
 namespace SINKPROP_ISA {
-
-// Calls exchange(i, j) for the pairs i < j of Batcher's sorting network for n elements (merge exchange: Knuth, The Art
-// of Computer Programming, volume 3, algorithm 5.2.2M). The pairs do not depend on the elements, so that all lanes are
-// sorted by the same comparisons, about n log2(n)^2 / 4 of them.
-template <class Exchange>
-SINKPROP_INLINE void sorting_network(std::size_t n, Exchange&& exchange) {
-    std::size_t half = 1;
-    while (2 * half < n) half *= 2;
-    for (std::size_t p = half; p > 0; p /= 2) {
-        std::size_t q = half, r = 0, distance = p;
-        for (;;) {
-            for (std::size_t from = r; from + distance < n; from += 2 * p)
-                for (std::size_t i = from; i < from + p && i + distance < n; ++i) exchange(i, i + distance);
-            if (q == p) break;
-            distance = q - p;
-            q /= 2;
-            r = p;
-        }
-    }
-}
-
-// Sorts the scores (n, W) of each query in decreasing order, and writes the place that each document had before to
-// `places` (n, W). Documents with the same score keep their order. Elements behind a query's documents are overwritten.
-// Returns whether no score is NaN.
-inline bool sort_lists(std::size_t n, const std::size_t* sizes, double* scores, double* places) {
-    double lengths[W];
-    for (std::size_t l = 0; l < W; ++l) lengths[l] = double(sizes[l]);
-    const Lanes length = Lanes::load(lengths), low = Lanes::all(-INFINITY);
-    const Lanes zero = Lanes::all(0), one = Lanes::all(1);
-    Lanes numbers = one;
-    for (std::size_t i = 0; i < n; ++i) {
-        const Lanes place = Lanes::all(double(i)), score = Lanes::where_less(place, length, load(scores, i * W), low);
-        place.store(places + i * W);
-        score.store(scores + i * W);
-        numbers = Lanes::where_equal(score, score, numbers, zero);
-    }
-    sorting_network(n, [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
-        const Lanes a = load(scores, i * W), b = load(scores, j * W), first = load(places, i * W),
-                    second = load(places, j * W);
-        // above 0 where the two documents change places
-        const Lanes wrong = Lanes::where_less(a, b, one, Lanes::where_equal(a, b, first - second, -one));
-        maximum(a, b).store(scores + i * W);
-        minimum(a, b).store(scores + j * W);
-        Lanes::where_less(zero, wrong, second, first).store(places + i * W);
-        Lanes::where_less(zero, wrong, first, second).store(places + j * W);
-    });
-    // the padding repeats the last score
-    for (std::size_t i = 1; i < n; ++i)
-        Lanes::where_less(Lanes::all(double(i)), length, load(scores, i * W), load(scores, (i - 1) * W))
-            .store(scores + i * W);
-    return sum(numbers) == W;
-}
-
-// 2^label - 1, for 0 <= label < 960
-SINKPROP_INLINE Lanes exponential_gains(Lanes label) {
-    const Lanes magic = label + Lanes::all(round_magic), whole = magic - Lanes::all(round_magic), one = Lanes::all(1);
-    const Lanes gain = Lanes::power_of_two(magic) - one;
-    if (sum(Lanes::where_equal(label, whole, one, Lanes::all(0))) == W) return gain;
-    double values[W];
-    gain.store(values);
-    for (std::size_t l = 0; l < W; ++l)
-        if (label[int(l)] != whole[int(l)]) values[l] = std::exp2(label[int(l)]) - 1;
-    return Lanes::load(values);
-}
 
 // The arrays (n, W) that scaling.hpp needs of W queries, whose documents are sorted
 struct ListArrays {
@@ -97,38 +35,73 @@ struct ListArrays {
         double lengths[W];
         for (std::size_t l = 0; l < W; ++l) lengths[l] = double(lists.sizes[l]);
         const Lanes length = Lanes::load(lengths), zero = Lanes::all(0), one = Lanes::all(1);
+        Labels labels;
         for (std::size_t i = 0; i < n; ++i) {
             const Lanes place = Lanes::all(double(i));
             Lanes::where_less(place, length, one, zero).store(mask + i * W);
-            const Lanes given = Lanes::where_less(place, length, load(lists.gains, i * W), zero);
-            (lists.exponential ? exponential_gains(given) : given).store(gains + i * W);
+            const Lanes gain = load(lists.gains, i * W), power = labels.add(gain);
+            (lists.exponential ? power - one : gain).store(gains + i * W);
             if (same_D) {
                 Lanes::where_less(place, length, Lanes::all(lists.D[0][i]), zero).store(D + i * W);
             } else {
                 for (std::size_t l = 0; l < W; ++l) D[i * W + l] = i < lists.sizes[l] ? lists.D[l][i] : 0;
             }
         }
-        const Lanes best = lists.normalize ? ideal(D + size) : one;
+        if (lists.exponential && sum(labels.fractions) > 0)
+            for (std::size_t i = 0; i < size; ++i)
+                if (lists.gains[i] != std::floor(lists.gains[i])) gains[i] = std::exp2(lists.gains[i]) - 1;
+        if (!lists.D_sums) return;
+        const Lanes best = ideal(lists, labels, D + size);
         // gains of which the best ranking gains nothing count as 0
         for (std::size_t i = 0; i < size; i += W)
             Lanes::where_equal(best, zero, zero, load(gains, i) / best).store(gains + i);
     }
 
   private:
-    // Sum of the gains in decreasing order times the weights of the ranks; `sorted` (n, W) is scratch
-    Lanes ideal(double* sorted) const {
-        const Lanes zero = Lanes::all(0), low = Lanes::all(-INFINITY);
+    // How often the labels 1 to `most` occur. The counts, which are below 512, are the digits of a number in base 512.
+    struct Labels {
+        static constexpr int most = 5;
+        Lanes counts = Lanes::all(0), fractions = Lanes::all(0), others = Lanes::all(0);
+
+        // Returns 2^label, if it is a whole number below 960
+        SINKPROP_INLINE Lanes add(Lanes label) {
+            const Lanes magic = label + Lanes::all(round_magic), whole_label = magic - Lanes::all(round_magic),
+                        zero = Lanes::all(0), one = Lanes::all(1);
+            fractions = Lanes::where_equal(label, whole_label, fractions, one);
+            others = Lanes::where_less(Lanes::all(most), label, one, Lanes::where_less(label, zero, one, others));
+            const Lanes digit = fma(minimum(label, Lanes::all(most)), Lanes::all(9), Lanes::all(round_magic - 9));
+            counts = counts + Lanes::where_less(zero, label, Lanes::power_of_two(digit), zero);
+            return Lanes::power_of_two(magic);
+        }
+    };
+
+    // Sum of the gains in decreasing order times the weights of the ranks. In longer lists with few labels, the sum
+    // over the documents of each label is a difference of two sums of weights. `sorted` (n, W) is scratch.
+    Lanes ideal(const Lists& lists, const Labels& labels, double* sorted) const {
+        constexpr std::size_t longest_to_sort = 16;
+        const Lanes uncounted = labels.fractions + labels.others, zero = Lanes::all(0);
+        double totals[W], is_sorted[W];
+        for (std::size_t l = 0; l < W; ++l) {
+            totals[l] = 0;
+            is_sorted[l] = lists.sizes[l] <= longest_to_sort || uncounted[int(l)] > 0;
+            if (is_sorted[l]) continue;
+            std::uint64_t counts = std::uint64_t(labels.counts[int(l)]);
+            std::size_t above = 0;  // number of documents whose label is not lower
+            for (int label = Labels::most; label > 0; --label) {
+                above += counts >> 9 * (label - 1) & 511;
+                totals[l] += double(lists.exponential ? 1 << (label - 1) : 1) * lists.D_sums[l][above];
+            }
+        }
+        const Lanes total = Lanes::load(totals), use_sorted = Lanes::load(is_sorted);
+        if (sum(use_sorted) == 0) return total;
+        const Lanes low = Lanes::all(-INFINITY);
         for (std::size_t i = 0; i < size; i += W)
             Lanes::where_less(zero, load(mask, i), load(gains, i), low).store(sorted + i);
-        sorting_network(n, [&](std::size_t i, std::size_t j) SINKPROP_LAMBDA {
-            const Lanes a = load(sorted, i * W), b = load(sorted, j * W);
-            maximum(a, b).store(sorted + i * W);
-            minimum(a, b).store(sorted + j * W);
-        });
-        Lanes total = zero;
+        sort_lanes(n, sorted);
+        Lanes of_sorted = zero;
         for (std::size_t i = 0; i < size; i += W)
-            total = fma(Lanes::where_less(zero, load(mask, i), load(sorted, i), zero), load(D, i), total);
-        return total;
+            of_sorted = fma(Lanes::where_less(zero, load(mask, i), load(sorted, i), zero), load(D, i), of_sorted);
+        return Lanes::where_less(zero, use_sorted, of_sorted, total);
     }
 };
 

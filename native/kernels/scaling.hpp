@@ -104,12 +104,18 @@ SINKPROP_INLINE Lanes whole(const Operator&, Lanes sums) {
 template <class Operator>
 SINKPROP_INLINE Lanes whole(const Operator& A, Lanes sums, const double* x) {
     if constexpr (in_lists<Operator>) {
-        Lanes parts[4] = {Lanes::all(0), Lanes::all(0), Lanes::all(0), Lanes::all(0)};
+        Lanes a = Lanes::all(0), b = a, c = a, d = a;
         std::size_t i = 0;
-        for (; i + 3 * W < A.size; i += 4 * W)
-            for (int part = 0; part < 4; ++part) parts[part] = parts[part] + load(x, i + part * W);
-        for (int part = 0; i < A.size; i += W, ++part) parts[part] = parts[part] + load(x, i);
-        return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+        for (; i + 3 * W < A.size; i += 4 * W) {
+            a = a + load(x, i);
+            b = b + load(x, i + W);
+            c = c + load(x, i + 2 * W);
+            d = d + load(x, i + 3 * W);
+        }
+        if (i < A.size) a = a + load(x, i);
+        if (i + W < A.size) b = b + load(x, i + W);
+        if (i + 2 * W < A.size) c = c + load(x, i + 2 * W);
+        return (a + b) + (c + d);
     }
     return whole(A, sums);
 }

@@ -57,12 +57,18 @@ constexpr int native_width = 4;
 constexpr int native_width = 2;
 #endif
 
+// A key is a double that orders other doubles and leaves its low 8 bits free. It is made of the bits of a double x,
+// read as an integer that increases with x: its upper bits, with the constant `key_first` added, are the key's bits. So
+// keys are positive, neither subnormal nor infinite, and can be compared whatever the floating-point mode.
+constexpr std::int64_t key_bits = 0x3FFFFFFFFFFFFF00, key_first = std::int64_t(1) << 52;
+
 #if SINKPROP_VECTOR_EXTENSIONS
 
 template <int W>
 struct Raw {
     typedef double doubles __attribute__((vector_size(W * 8)));
     typedef std::int64_t ints __attribute__((vector_size(W * 8)));
+    typedef std::uint64_t words __attribute__((vector_size(W * 8)));
     // a vector in memory, at any address that a double may have (memcpy is not used: it may be compiled to scalar
     // moves)
     typedef double stored __attribute__((vector_size(W * 8), aligned(8), may_alias));
@@ -100,6 +106,13 @@ struct Vec {
     static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
         Ints k = ((Ints)magic.v >> bit) & 1;
         return {k != 0 ? a.v : b.v};
+    }
+    // The key (see below) of each element of x, with `low` in its low bits
+    static SINKPROP_INLINE Vec key(Vec x, std::int64_t low) {
+        Ints k = (Ints)x.v;
+        k ^= (k >> 63) | INT64_MIN;
+        k = (k >> 2 & key_bits) + (key_first | low);
+        return {(Doubles)k};
     }
 };
 
@@ -161,6 +174,16 @@ struct Vec {
             a.v[i] = (k >> bit) & 1 ? a.v[i] : b.v[i];
         }
         return a;
+    }
+    static SINKPROP_INLINE Vec key(Vec x, std::int64_t low) {
+        for (int i = 0; i < W; ++i) {
+            std::uint64_t k;
+            std::memcpy(&k, &x.v[i], 8);
+            k ^= (std::uint64_t(0) - (k >> 63)) | std::uint64_t(1) << 63;
+            k = (k >> 2 & key_bits) + std::uint64_t(key_first | low);
+            std::memcpy(&x.v[i], &k, 8);
+        }
+        return x;
     }
 };
 
@@ -239,6 +262,61 @@ SINKPROP_INLINE void store_sums(Vec<W> a, Vec<W> b, Vec<W> c, Vec<W> d, double* 
 #endif
 }
 
+// Transposes a block of W vectors: element k of vector i becomes element i of vector k
+template <int W>
+SINKPROP_INLINE void transpose(Vec<W> (&v)[W]) {
+#if SINKPROP_VECTOR_EXTENSIONS && SINKPROP_SHUFFLE
+    // Each step exchanges blocks of 1, 2 and 4 elements that lie on the two sides of the diagonal.
+    SINKPROP_UNROLL
+    for (int i = 0; i < W; i += 2) {
+        auto &a = v[i].v, &b = v[i + 1].v;
+        const auto above = a;
+        if constexpr (W == 2) {
+            a = __builtin_shufflevector(above, b, 0, 2);
+            b = __builtin_shufflevector(above, b, 1, 3);
+        } else if constexpr (W == 4) {
+            a = __builtin_shufflevector(above, b, 0, 4, 2, 6);
+            b = __builtin_shufflevector(above, b, 1, 5, 3, 7);
+        } else {
+            a = __builtin_shufflevector(above, b, 0, 8, 2, 10, 4, 12, 6, 14);
+            b = __builtin_shufflevector(above, b, 1, 9, 3, 11, 5, 13, 7, 15);
+        }
+    }
+    if constexpr (W >= 4) {
+        SINKPROP_UNROLL
+        for (int k = 0; k < W / 2; ++k) {
+            const int i = k / 2 * 4 + k % 2;
+            auto &a = v[i].v, &b = v[i + 2].v;
+            const auto above = a;
+            if constexpr (W == 4) {
+                a = __builtin_shufflevector(above, b, 0, 1, 4, 5);
+                b = __builtin_shufflevector(above, b, 2, 3, 6, 7);
+            } else {
+                a = __builtin_shufflevector(above, b, 0, 1, 8, 9, 4, 5, 12, 13);
+                b = __builtin_shufflevector(above, b, 2, 3, 10, 11, 6, 7, 14, 15);
+            }
+        }
+    }
+    if constexpr (W == 8) {
+        SINKPROP_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            auto &a = v[i].v, &b = v[i + 4].v;
+            const auto above = a;
+            a = __builtin_shufflevector(above, b, 0, 1, 2, 3, 8, 9, 10, 11);
+            b = __builtin_shufflevector(above, b, 4, 5, 6, 7, 12, 13, 14, 15);
+        }
+    }
+#else
+    double elements[W][W];
+    for (int i = 0; i < W; ++i) v[i].store(elements[i]);
+    for (int i = 0; i < W; ++i) {
+        double column[W];
+        for (int k = 0; k < W; ++k) column[k] = elements[k][i];
+        v[i] = Vec<W>::load(column);
+    }
+#endif
+}
+
 constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52: the low bits of x + round_magic are round(x)
 
 // exp(x) to 1 ulp for x <= 709; 0 below -708, so that no denormal is ever made.
@@ -310,6 +388,13 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
 // Number of doubles in one register, which are called its lanes. Kernels process W elements of an array at a time.
 constexpr int W = native_width;
 using Lanes = Vec<W>;
+
+// Unsigned numbers of 64 bits, as many as the instruction set multiplies at a time
+#if SINKPROP_VECTOR_EXTENSIONS && (defined(__AVX2__) || SINKPROP_WIDTH > 2)
+using Words = Raw<W>::words;
+#else
+using Words = std::uint64_t;
+#endif
 
 }  // namespace SINKPROP_ISA
 }  // namespace sinkprop

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "batch/splitmix64.hpp"
 #include "batch/threads.hpp"
+#include "sampling/splitmix64.hpp"
 
 namespace sinkprop {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "batch/splitmix64.hpp"
+#include "sampling/splitmix64.hpp"
 
 namespace sinkprop {
 namespace {

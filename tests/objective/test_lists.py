@@ -193,3 +193,52 @@ def test_classes_of_documents_are_processed_alone_or_together():
         value, slopes = reference.expected_gain(scores[own], labels[own], table, relaxation)
         assert values[q] == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(gradient[own], slopes, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
+def test_scores_that_differ_in_their_last_bits(kernel, instruction_set):
+    # adjacent numbers of float64, an eighth apart
+    rng = np.random.default_rng(8)
+    for n in (2, 9, 10, 24, 60, 200):
+        for low in (1e15, -1e15):
+            scores = low + rng.integers(0, 16 * n, n) / 8
+            scores[: n // 2] = low + rng.integers(0, 4, n // 2) / 8
+            labels = rng.integers(0, 5, n).astype(np.float64)
+            relaxation = SmoothedIndicator(0.4, kernel)
+            found = expected_gain(scores, labels, relaxation=relaxation)
+            value, gradient = reference.expected_gain(scores - low, labels, "ndcg", relaxation)
+            assert found.value == pytest.approx(value, rel=1e-6)
+            np.testing.assert_allclose(
+                found.gradient, gradient, rtol=0, atol=1e-12 + 1e-5 * abs(gradient).max()
+            )
+
+
+def test_signs_of_zero_and_subnormal_scores(instruction_set):
+    # documents with the scores 0 and -0 are tied, and have the order of their rows
+    scores = np.array([0.0, -0.0, 5e-324, -0.0, 0.0, -5e-324, 1e300, -1e300, 0.0, -0.0])
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0], dtype=np.float64)
+    relaxation = SmoothedIndicator(0.4, "laplace")
+    found = expected_gain(scores, labels, relaxation=relaxation)
+    value, gradient = reference.expected_gain(scores, labels, "ndcg", relaxation)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found.gradient, gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("gain", ["ndcg", "ndcg(discount=log2,gain=linear)", "ndcg@30"])
+def test_ideal_gains_of_few_and_of_many_labels(gain, instruction_set):
+    # labels are counted or sorted: up to 5, up to 31, not whole, and all of them in one batch
+    rng = np.random.default_rng(9)
+    sizes = rng.integers(12, 100, 40)
+    n = int(sizes.sum())
+    most = np.repeat(rng.choice([0, 1, 4, 5, 6, 31], 40), sizes)
+    labels = np.floor(rng.random(n) * (most + 1))
+    labels[np.repeat(rng.random(40) < 0.2, sizes) & (rng.random(n) < 0.1)] = 1.5
+    scores = rng.normal(size=n)
+    relaxation = SmoothedIndicator(0.5, "laplace")
+    values, gradient = of_each(scores, labels, Groups.of_sizes(sizes), relaxation, gain)
+    begin = np.cumsum(sizes) - sizes
+    for q, size in enumerate(sizes):
+        own = slice(begin[q], begin[q] + size)
+        value, slopes = reference.expected_gain(scores[own], labels[own], gain, relaxation)
+        assert values[q] == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(gradient[own], slopes, rtol=0, atol=1e-12 * max(1, abs(slopes).max()))
