@@ -95,7 +95,7 @@ void expected_gain(const Batch& batch, const Settings& settings, bool normalize,
                    double* per_query, Results gradient, double* residual) {
     const Settings of_lists = completed(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, of_lists, list_kernels_in_use(), normalize);
+    const ListGroups groups(batch, of_lists, normalize);
     each_group(batch, of_lists, groups, n_threads, NoNoise(), [&](const ListGroup& group) {
         group.kernels.lists_gain(group.lists, of_lists, factor, group.scratch, group.values, group.slopes);
         for (std::size_t l = 0; l < group.lists.count; ++l) {

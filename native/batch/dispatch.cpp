@@ -54,6 +54,10 @@ std::atomic<const Kernels*>& in_use() {
     return kernels;
 }
 
+// Pairs of registers take lists of up to this number of documents in all their lanes. The vectors of longer lists are
+// better kept in a small cache than worked on side by side (times: benchmarks/crossover.py).
+constexpr std::size_t most_paired = 768;
+
 constexpr int alone = 6;
 std::atomic<int> forced_method{0};  // a Method, or `alone`
 
@@ -80,16 +84,20 @@ bool use_instruction_set(const std::string& name) {
     return found != nullptr;
 }
 
-const ListKernels& list_kernels_in_use(std::size_t count) {
+const ListKernels& list_kernels_in_use(ListKind kind, std::size_t n, std::size_t count) {
     const Kernels* kernels = in_use();
 #if SINKPROP_X86
     if (kernels != &baseline::kernels) {
         if (count <= avx2_narrow::list_kernels.lanes) return avx2_narrow::list_kernels;
-        if (count <= avx2::list_kernels.lanes || kernels == &avx2::kernels) return avx2::list_kernels;
-        return avx512::list_kernels;
+        if (count <= avx2::list_kernels.lanes) return avx2::list_kernels;
+        const bool wide = kernels == &avx512::kernels;
+        const ListKernels& single = wide ? avx512::list_kernels : avx2::list_kernels;
+        const ListKernels& pairs = wide ? avx512_paired::list_kernels : avx2_paired::list_kernels;
+        const bool in_pairs = kind == ListKind::sweeps && n * pairs.lanes <= most_paired && count > single.lanes;
+        return in_pairs ? pairs : single;
     }
 #endif
-    (void)kernels, (void)count;
+    (void)kernels, (void)kind, (void)n, (void)count;
     return baseline::list_kernels;
 }
 

@@ -19,8 +19,9 @@ std::string instruction_set();
 // Makes all later calls use the named instruction set. Returns false if this processor does not support it.
 bool use_instruction_set(const std::string& name);
 
-// Functions for lists with the fewest lanes that take `count` queries at once or, if none take that many, with the most
-const ListKernels& list_kernels_in_use(std::size_t count = SIZE_MAX);
+// Functions with the fewest lanes for `count` lists of a kind at once, the longest of which has n documents. With
+// SIZE_MAX lists, those with the most lanes.
+const ListKernels& list_kernels_in_use(ListKind kind, std::size_t n, std::size_t count = SIZE_MAX);
 
 // The settings with the method in use
 Settings with_method_in_use(Settings settings);

@@ -19,8 +19,9 @@ class ListGroups {
   public:
     std::vector<std::size_t> queries, first;
 
-    ListGroups(const Batch& batch, const Settings& settings, const ListKernels& kernels, bool normalize)
+    ListGroups(const Batch& batch, const Settings& settings, bool normalize)
         : kinds_(batch.n_queries), covered_(batch.n_queries) {
+        const ListKernels& kernels = list_kernels_in_use(ListKind::none, 0);
         std::size_t most = 0;
         for (std::size_t q = 0; q < batch.n_queries; ++q) {
             const std::size_t n = size(batch, q);
@@ -37,9 +38,12 @@ class ListGroups {
         queries.resize(at.back());
         for (std::size_t q = 0; q < batch.n_queries; ++q)
             if (kinds_[q] != ListKind::none) queries[at[place(q)]++] = q;
-        for (std::size_t i = 0; i < queries.size(); ++i)
-            if (!i || i - first.back() == kernels.lanes || kinds_[queries[i]] != kinds_[queries[first.back()]])
+        for (std::size_t i = 0; i < queries.size(); ++i) {
+            const ListKind kind = kinds_[queries[i]];
+            if (!i || kind != kinds_[queries[first.back()]] ||
+                i - first.back() >= list_kernels_in_use(kind, size(batch, queries[i])).lanes)
                 first.push_back(i);
+        }
         first.push_back(queries.size());
         if (!normalize) return;
         length_ = most + 1;
@@ -51,6 +55,11 @@ class ListGroups {
     // Sums of the weights of the first ranks for a class, from 0 ranks on; null if the gains are not to be normalized
     const double* D_sums(std::size_t c) const { return D_sums_.empty() ? nullptr : D_sums_.data() + c * length_; }
     ListKind kind(std::size_t q) const { return kinds_[q]; }
+    // The functions that process group g
+    const ListKernels& kernels(const Batch& batch, std::size_t g) const {
+        const std::size_t last = queries[first[g + 1] - 1];
+        return list_kernels_in_use(kinds_[last], size(batch, last), first[g + 1] - first[g]);
+    }
     // Whether nothing is left to do for query q, or for all queries, after the groups: they are in one, or empty
     bool cover(const Batch& batch, std::size_t q) const { return kinds_[q] != ListKind::none || !size(batch, q); }
     bool cover_all() const { return covered_ == kinds_.size(); }
@@ -97,9 +106,7 @@ class ListGroup {
     template <class Noise>
     ListGroup(const Batch& batch, const Settings& settings, const ListGroups& groups, std::size_t g, const Noise& noise,
               Workspace& w)
-        : kernels(list_kernels_in_use(groups.first[g + 1] - groups.first[g])),
-          queries(groups.queries.data() + groups.first[g]),
-          batch_(batch) {
+        : kernels(groups.kernels(batch, g)), queries(groups.queries.data() + groups.first[g]), batch_(batch) {
         const std::size_t count = groups.first[g + 1] - groups.first[g], lanes = kernels.lanes;
         std::uint64_t keys[most_lanes];
         for (std::size_t l = 0; l < lanes; ++l) {
@@ -145,8 +152,6 @@ class ListGroup {
     }
 
   private:
-    static constexpr std::size_t most_lanes = 8;
-
     // Numbers of the n documents of query q, one behind the other: where they are, or copied to `space`
     const double* in_one_piece(const Scores& numbers, std::size_t q, std::size_t n, double* space) const {
         if (numbers.doubles() && !batch_.rows) return numbers.doubles() + batch_.offsets[q];
@@ -167,7 +172,9 @@ template <class Noise, class Work>
 void each_group(const Batch& batch, const Settings& settings, const ListGroups& groups, int n_threads,
                 const Noise& noise, Work&& work) {
     if (batch.offsets[batch.n_queries] < 4000) n_threads = 1;
-    const std::size_t most = list_kernels_in_use().lanes, piece = (piece_of(batch) + most - 1) / most;
+    // groups with the same number of documents as piece_of's queries
+    const std::size_t per_group = groups.size() ? groups.queries.size() / groups.size() : 1,
+                      piece = (piece_of(batch) + per_group - 1) / per_group;
     in_workspaces(groups.size(), piece, n_threads, [&](std::size_t from, std::size_t to) {
         Workspace& w = workspace();
         for (std::size_t g = from; g < to; ++g) work(ListGroup(batch, settings, groups, g, noise, w));

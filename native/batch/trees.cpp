@@ -142,9 +142,9 @@ void tree_derivatives(const Batch& batch, const Settings& settings, const TreeLo
     const Noise noise(loss.noise, loss.seed);
     const Settings chosen = with_method_in_use(settings);
     std::fill(per_query, per_query + batch.n_queries, 0.0);
-    const ListGroups groups(batch, chosen, list_kernels_in_use(), normalize);
+    const ListGroups groups(batch, chosen, normalize);
     each_group(batch, chosen, groups, n_threads, noise, [&](const ListGroup& group) {
-        double weights[8];
+        double weights[most_lanes];
         for (std::size_t l = 0; l < group.kernels.lanes; ++l)
             weights[l] = query_weight && l < group.lists.count ? query_weight[group.queries[l]] : 1;
         group.kernels.tree_lists(group.lists, chosen, loss, weights, group.scratch, group.values, group.slopes,

@@ -238,7 +238,8 @@ struct Kernels {
                                double* out);
 };
 
-// Functions that process several short queries at once (lists.cpp)
+// Functions that process several short queries at once (lists.cpp), at most `most_lanes`
+constexpr std::size_t most_lanes = 16;
 struct ListKernels {
     std::size_t lanes;  // number of queries that are processed together
     // The kind of a query of n documents of one class. `spread` is the largest score less the smallest.
@@ -292,10 +293,16 @@ extern const ListKernels list_kernels;
 namespace avx2_narrow {  // registers of two lanes
 extern const ListKernels list_kernels;
 }
+namespace avx2_paired {  // pairs of registers, for lists of the kind `sweeps` alone
+extern const ListKernels list_kernels;
+}
 namespace avx2 {
 extern const Kernels kernels;
 extern const ListKernels list_kernels;
 }  // namespace avx2
+namespace avx512_paired {
+extern const ListKernels list_kernels;
+}
 namespace avx512 {
 extern const Kernels kernels;
 extern const ListKernels list_kernels;

@@ -22,16 +22,18 @@ SINKPROP_INLINE std::size_t shortest(const std::size_t* sizes) {
 
 // Writes the numbers from[l] (sizes[l],) to lane l of out (n, W), and 0 behind them
 inline void interleave(std::size_t n, const std::size_t* sizes, const double* const* from, double* out) {
-    const std::size_t common = shortest(sizes) < W ? 0 : shortest(sizes);
-    for (std::size_t i = 0; i < common; i += W) {
-        if (i + W > common) i = common - W;  // the last block overlaps the one before it
-        Lanes block[W];
-        SINKPROP_UNROLL
-        for (int l = 0; l < W; ++l) block[l] = load(from[l], i);
-        transpose(block);
-        SINKPROP_UNROLL
-        for (int k = 0; k < W; ++k) block[k].store(out + (i + k) * W);
-    }
+    constexpr int R = native_width;
+    const std::size_t common = shortest(sizes) < R ? 0 : shortest(sizes);
+    for (int l = 0; l < W; l += R)
+        for (std::size_t i = 0; i < common; i += R) {
+            if (i + R > common) i = common - R;  // the last block overlaps the one before it
+            Vec<R> block[R];
+            SINKPROP_UNROLL
+            for (int k = 0; k < R; ++k) block[k] = Vec<R>::load(from[l + k] + i);
+            transpose(block);
+            SINKPROP_UNROLL
+            for (int k = 0; k < R; ++k) block[k].store(out + (i + k) * W + l);
+        }
     for (std::size_t l = 0; l < W; ++l)
         for (std::size_t i = common; i < n; ++i) out[i * W + l] = i < sizes[l] ? from[l][i] : 0;
 }
@@ -67,7 +69,8 @@ inline void add_noise(const GivenLists& given, double* scores) {
         SINKPROP_UNROLL
         for (std::size_t l = 0; l < W / step; ++l) numbers[l] = noise_bits(of_lanes[l], i);
         Lanes noise;
-        std::memcpy(&noise.v, numbers, sizeof numbers);
+        static_assert(sizeof noise == sizeof numbers, "of the same elements");
+        std::memcpy(&noise, numbers, sizeof numbers);
         (load(scores, i * W) + rounded_product(scale, noise - offset)).store(scores + i * W);
     }
 }

@@ -1,6 +1,6 @@
 // The kernels of lists: several short queries at once, one in each lane of a register (lists.hpp). This file is
-// compiled once per instruction set and number of lanes, which SINKPROP_ISA and SINKPROP_WIDTH name. The results of a
-// query do not depend on the number of lanes.
+// compiled once per instruction set and number of lanes, which SINKPROP_ISA, SINKPROP_WIDTH and SINKPROP_PAIRED name.
+// The results of a query do not depend on the number of lanes.
 #include "lists.hpp"
 
 #include "kernels.hpp"
@@ -71,17 +71,20 @@ void lists_gain(const Lists& lists, const Settings& s, double factor, double* sp
         // adding 0 turns -0 into 0
         for (std::size_t i = 0; i < A.size; i += W) (scale * load(slopes, i) + Lanes::all(0)).store(slopes + i);
     };
+#if !SINKPROP_PAIRED
     switch (lists.kind) {
-        case ListKind::sweeps:
-            return use(LaplaceLists(arrays, y, s.sigma, T, space));
         case ListKind::matrix:
             return use(MatrixLists(arrays, y, s.sigma, T, space));
         case ListKind::polynomials:
             return use(DenseLists(arrays, y, s.sigma, s.cells, T, space));
-        default:
+        case ListKind::sums:
             return lists.count == 1 ? use(SummedList(arrays, y, s.sigma, T, space))
                                     : use(SummedLists(arrays, y, s.sigma, T, space));
+        default:
+            break;
     }
+#endif
+    use(LaplaceLists(arrays, y, s.sigma, T, space));
 }
 
 void tree_lists(const Lists& lists, const Settings& s, const TreeLoss& loss, const double* weights, double* space,

@@ -73,7 +73,8 @@ struct DirectSums : Remembering<DirectSums> {
 
     template <class Finish>
     SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
-        constexpr std::size_t registers = 8 / W;  // number of registers for 8 elements of a column, one cache line
+        // number of registers for 8 elements of a column, one cache line
+        constexpr std::size_t registers = W < 8 ? 8 / W : 1;
         const std::size_t step = stride(n);
         for (std::size_t i = 0; i < size; i += 8) {
             Lanes k[registers], d[registers];

@@ -59,7 +59,7 @@ constexpr int native_width = 2;
 
 // A key is a double that orders other doubles and leaves its low 8 bits free. It is made of the bits of a double x,
 // read as an integer that increases with x: its upper bits, with the constant `key_first` added, are the key's bits. So
-// keys are positive, neither subnormal nor infinite, and can be compared whatever the floating-point mode.
+// keys are positive, neither subnormal nor infinite, and compare alike in every floating-point mode.
 constexpr std::int64_t key_bits = 0x3FFFFFFFFFFFFF00, key_first = std::int64_t(1) << 52;
 
 #if SINKPROP_VECTOR_EXTENSIONS
@@ -317,6 +317,45 @@ SINKPROP_INLINE void transpose(Vec<W> (&v)[W]) {
 #endif
 }
 
+#if SINKPROP_PAIRED
+// Two registers as one vector. Neither waits for the other's operations.
+template <>
+struct Vec<2 * native_width> {
+    using Half = Vec<native_width>;
+    Half low, high;
+
+    static SINKPROP_INLINE Vec load(const double* p) { return {Half::load(p), Half::load(p + native_width)}; }
+    static SINKPROP_INLINE Vec all(double x) { return {Half::all(x), Half::all(x)}; }
+    SINKPROP_INLINE void store(double* p) const {
+        low.store(p);
+        high.store(p + native_width);
+    }
+    SINKPROP_INLINE double operator[](int i) const { return i < native_width ? low[i] : high[i - native_width]; }
+
+    friend SINKPROP_INLINE Vec operator+(Vec x, Vec y) { return {x.low + y.low, x.high + y.high}; }
+    friend SINKPROP_INLINE Vec operator-(Vec x, Vec y) { return {x.low - y.low, x.high - y.high}; }
+    friend SINKPROP_INLINE Vec operator*(Vec x, Vec y) { return {x.low * y.low, x.high * y.high}; }
+    friend SINKPROP_INLINE Vec operator/(Vec x, Vec y) { return {x.low / y.low, x.high / y.high}; }
+    friend SINKPROP_INLINE Vec operator-(Vec x) { return {-x.low, -x.high}; }
+
+    static SINKPROP_INLINE Vec power_of_two(Vec magic) {
+        return {Half::power_of_two(magic.low), Half::power_of_two(magic.high)};
+    }
+    static SINKPROP_INLINE Vec where_less(Vec x, Vec y, Vec a, Vec b) {
+        return {Half::where_less(x.low, y.low, a.low, b.low), Half::where_less(x.high, y.high, a.high, b.high)};
+    }
+    static SINKPROP_INLINE Vec where_equal(Vec x, Vec y, Vec a, Vec b) {
+        return {Half::where_equal(x.low, y.low, a.low, b.low), Half::where_equal(x.high, y.high, a.high, b.high)};
+    }
+    static SINKPROP_INLINE Vec where_bit(Vec magic, int bit, Vec a, Vec b) {
+        return {Half::where_bit(magic.low, bit, a.low, b.low), Half::where_bit(magic.high, bit, a.high, b.high)};
+    }
+    static SINKPROP_INLINE Vec key(Vec x, std::int64_t low_bits) {
+        return {Half::key(x.low, low_bits), Half::key(x.high, low_bits)};
+    }
+};
+#endif
+
 constexpr double round_magic = 6755399441055744.0;  // 1.5 * 2^52: the low bits of x + round_magic are round(x)
 
 // exp(x) to 1 ulp for x <= 709; 0 below -708, so that no denormal is ever made.
@@ -385,13 +424,19 @@ SINKPROP_INLINE void sincos(Vec<W> x, Vec<W>& sin_x, Vec<W>& cos_x) {
     cos_x = V::where_bit(magic, 0, flipped, kept);
 }
 
-// Number of doubles in one register, which are called its lanes. Kernels process W elements of an array at a time.
-constexpr int W = native_width;
+// Number of doubles in one register, or in two if they are paired, which are called its lanes. Kernels process W
+// elements of an array at a time.
+#if SINKPROP_PAIRED
+constexpr bool paired = true;
+#else
+constexpr bool paired = false;
+#endif
+constexpr int W = paired ? 2 * native_width : native_width;
 using Lanes = Vec<W>;
 
 // Unsigned numbers of 64 bits, as many as the instruction set multiplies at a time
 #if SINKPROP_VECTOR_EXTENSIONS && (defined(__AVX2__) || SINKPROP_WIDTH > 2)
-using Words = Raw<W>::words;
+using Words = Raw<native_width>::words;
 #else
 using Words = std::uint64_t;
 #endif
