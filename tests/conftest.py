@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sinkprop import _native
+
 # In the background of a shell interrupts are ignored, and under nohup the end of the terminal. So they would
 # be by what is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,6 +30,15 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("shared machine")
+
+
+@pytest.fixture(params=_native.instruction_sets())
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each of the sets that this processor runs, in use; afterwards the default again."""
+    default = _native.instruction_set()
+    assert _native.use_instruction_set(request.param)
+    yield request.param
+    assert _native.use_instruction_set(default)
 
 
 @pytest.fixture

@@ -25,42 +25,25 @@ class NestedCall {
     }
 };
 
-// Scores of the caller's, as float64 or float32. Each is converted to a double where it is read.
-class Scores {
+// Numbers of the caller's, as float64 or float32. They are converted to doubles where they are read, and doubles are
+// rounded to them where they are written.
+template <class Double, class Single>
+class Numbers {
   public:
-    Scores() = default;
-    Scores(const double* values) : doubles_(values) {}
-    Scores(const float* values) : singles_(values) {}
+    Numbers() = default;
+    Numbers(Double* values) : doubles_(values) {}
+    Numbers(Single* values) : singles_(values) {}
     double operator[](std::size_t i) const { return singles_ ? double(singles_[i]) : doubles_[i]; }
-    const double* doubles() const { return doubles_; }  // null if they are float32
-    // Calls use(values) with the pointer that is not null: a loop in `use` does not decide again for each score
-    template <class Use>
-    void visit(Use&& use) const {
-        if (singles_)
-            use(singles_);
-        else
-            use(doubles_);
-    }
-
-  private:
-    const double* doubles_ = nullptr;
-    const float* singles_ = nullptr;
-};
-
-// Results for the caller, as float64 or float32. All are computed as doubles, and rounded where they are written.
-class Results {
-  public:
-    Results(double* values) : doubles_(values) {}
-    Results(float* values) : singles_(values) {}
     void put(std::size_t i, double value) const {
         if (singles_)
-            singles_[i] = float(value);
+            singles_[i] = Single(value);
         else
             doubles_[i] = value;
     }
     // The one of the two that is not null
-    double* doubles() const { return doubles_; }
-    float* singles() const { return singles_; }
+    Double* doubles() const { return doubles_; }
+    Single* singles() const { return singles_; }
+    // Calls use(values) with the pointer that is not null: a loop in `use` does not decide again for each number
     template <class Use>
     void visit(Use&& use) const {
         if (singles_)
@@ -70,9 +53,11 @@ class Results {
     }
 
   private:
-    double* doubles_ = nullptr;
-    float* singles_ = nullptr;
+    Double* doubles_ = nullptr;
+    Single* singles_ = nullptr;
 };
+using Scores = Numbers<const double, const float>;
+using Results = Numbers<double, float>;
 
 // Q queries with N documents in total. The i-th document of query q is in row rows[offsets[q] + i] of the caller's
 // arrays; if `rows` is null, it is in row offsets[q] + i.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import mpmath
 import numpy as np
@@ -13,19 +12,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
 
-from sinkprop import _native
 from sinkprop.baselines.listnet_loss import ListNetLoss, listnet_loss
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
-
-
-@pytest.fixture(params=_native.instruction_sets())
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    default = _native.instruction_set()
-    assert _native.use_instruction_set(request.param)
-    yield request.param
-    assert _native.use_instruction_set(default)
 
 
 def by_tuples(scores, labels, k):

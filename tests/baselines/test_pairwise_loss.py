@@ -6,16 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sinkprop import _native
 from sinkprop.baselines.pairwise_loss import PairwiseLogistic
-
-
-@pytest.fixture(params=_native.instruction_sets())
-def instruction_set(request):
-    before = _native.instruction_set()
-    _native.use_instruction_set(request.param)
-    yield request.param
-    _native.use_instruction_set(before)
 
 
 def problem(sizes, seed=0, levels=3, weighted=False):

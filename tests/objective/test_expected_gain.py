@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -47,15 +47,6 @@ PARTITIONED = ["logit-logistic", "probit", "beta"]
 KINDS = SMOOTHED + PARTITIONED
 ITERATIONS = [0, 1, 5]
 BY_NAME = {problem.name: problem for problem in PROBLEMS}
-
-
-@pytest.fixture(params=_native.instruction_sets())
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each of the sets that this processor runs, in use; afterwards the default again."""
-    default = _native.instruction_set()
-    assert _native.use_instruction_set(request.param)
-    yield request.param
-    assert _native.use_instruction_set(default)
 
 
 def relax(kind: str, sigma: float = 1.0) -> Relaxation:

@@ -19,15 +19,6 @@ from sinkprop.objective.relaxations import SmoothedIndicator
 SIZES = [1, 2, 3, 8, 9, 10, 16, 17, 24, 25, 31, 32, 33, 50, 64, 65, 100, 128, 129, 200, 256, 257, 300]
 
 
-@pytest.fixture(params=_native.instruction_sets())
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each of the sets that this processor runs, in use; afterwards the default again."""
-    default = _native.instruction_set()
-    assert _native.use_instruction_set(request.param)
-    yield request.param
-    assert _native.use_instruction_set(default)
-
-
 @pytest.fixture
 def alone() -> Iterator[None]:
     """Queries are processed one at a time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from itertools import product
 
@@ -15,21 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from problems import GAINS, PROBLEMS, Problem
 from scipy.special import ndtr
 
-from sinkprop import _native, reference
+from sinkprop import reference
 from sinkprop.objective.gains import NDCG, RBP, Gain, Precision, RankLinear
 from sinkprop.objective.rank_binomial import soft_gain, soft_rank_distribution
 
 # Relative to the largest entry; "rounding" to the terms that a gradient sums, which are near 1 / sigma.
 TOLERANCE = {"value": 1e-13, "gradient": 1e-11, "probability": 1e-12, "rounding": 1e-15, "difference": 1e-8}
-
-
-@pytest.fixture(params=_native.instruction_sets())
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each of the sets that this processor runs, in use; afterwards the default again."""
-    default = _native.instruction_set()
-    assert _native.use_instruction_set(request.param)
-    yield request.param
-    assert _native.use_instruction_set(default)
 
 
 def beats(scores: np.ndarray, sigma: float) -> np.ndarray:
