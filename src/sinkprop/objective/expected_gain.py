@@ -234,12 +234,12 @@ def prepared_gain(
     evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
     # The arguments are passed by position: passing them by name would double the time of a small query.
     if not settings.tol:
-        evaluate(x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor)
+        evaluate(x, groups.offsets, groups.rows, gains, settings, n_threads, per_query, gradient, factor)
         return per_query, gradient
     if residual is None:
         residual = np.empty_like(per_query)
     evaluate(
-        x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor, residual
+        x, groups.offsets, groups.rows, gains, settings, n_threads, per_query, gradient, factor, residual
     )
     from sinkprop.objective.normalization import warn_unconverged
 
