@@ -168,6 +168,13 @@ std::int64_t first_invalid(const Array<const T>& values, double least, double mo
     return -1;
 }
 
+// Whether an object is a C-ordered vector of doubles that is not empty, and all its values are within [least, most]
+bool is_valid_vector(nb::handle values, double least, double most) {
+    Array<const double> vector;
+    return nb::try_cast(values, vector, false) && vector.ndim() == 1 && vector.size() &&
+           first_invalid(vector, least, most) < 0;
+}
+
 // Numbers that have the same exact sum as the values, for math.fsum, which takes much longer per number: usually two.
 // The values themselves if their sum is not finite.
 std::vector<double> exact_parts(const Vector& values) {
@@ -400,6 +407,7 @@ std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
 void bind_labels_and_queries(nb::module_& m) {
     m.def("first_invalid", &first_invalid<double>, "values"_a, "least"_a, "most"_a);
     m.def("first_invalid", &first_invalid<float>, nb::arg("values").noconvert(), "least"_a, "most"_a);
+    m.def("is_valid_vector", &is_valid_vector, "values"_a, "least"_a, "most"_a);
     m.def("exact_parts", &exact_parts, "values"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
     m.def("runs", &runs, "ids"_a);
