@@ -157,11 +157,10 @@ std::int64_t first_invalid(const Array<const T>& values, double least, double mo
     const T* p = values.data();
     const std::size_t n = values.size();
     constexpr std::size_t lanes = 8;
-    double outside[lanes] = {};  // doubles, not bools: so compilers use vector instructions
+    double outside[lanes] = {};  // numbers of such values, as doubles: so compilers use vector instructions
     std::size_t i = 0;
     for (; i + lanes <= n; i += lanes)
-        for (std::size_t l = 0; l < lanes; ++l)
-            outside[l] = ((p[i + l] >= least) & (p[i + l] <= most)) ? outside[l] : 1;
+        for (std::size_t l = 0; l < lanes; ++l) outside[l] += ((p[i + l] >= least) & (p[i + l] <= most)) ? 0.0 : 1.0;
     if (std::count(outside, outside + lanes, 0) < std::ptrdiff_t(lanes)) i = 0;
     for (; i < n; ++i)
         if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
