@@ -18,5 +18,5 @@ def exact_sum(values: Floats) -> float:
     1.0
     """
     if len(values) == 1:
-        return float(values[0]) + 0.0  # 0.0 for -0.0, like the sum of several
+        return values.item() + 0.0  # 0.0 for -0.0, like the sum of several
     return math.fsum(_native.exact_parts(values))
