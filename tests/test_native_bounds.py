@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sinkprop import _native
+from sinkprop.objective.native_terms import NativeGains, NativeSettings, NativeTerms
 
 N, Q, D = 6, 2, 3
 Arguments = dict[str, Any]
@@ -16,6 +17,18 @@ Arguments = dict[str, Any]
 
 def numbers(*values: int, dtype: str = "i8") -> np.ndarray:
     return np.array(values, dtype)
+
+
+RECORDS = {"settings": NativeSettings, "gains": NativeGains, "terms": NativeTerms}
+
+
+def call(name: str, arguments: Arguments) -> object:
+    """Call the native function with records in the place of the arguments that are their fields."""
+    left = dict(arguments)
+    for parameter, record in RECORDS.items():
+        if set(record._fields) <= left.keys():
+            left[parameter] = record(*[left.pop(field) for field in record._fields])
+    return getattr(_native, name)(**left)
 
 
 def settings() -> Arguments:
@@ -235,13 +248,13 @@ CASES = [
 
 @pytest.mark.parametrize("valid", HOSTILE, ids=lambda valid: valid.__name__)
 def test_the_arguments_that_are_made_hostile_are_valid(valid: Callable[[], Arguments]) -> None:
-    getattr(_native, valid.__name__)(**valid())
+    call(valid.__name__, valid())
 
 
 @pytest.mark.parametrize(("valid", "change"), CASES)
 def test_positions_that_do_not_fit_are_an_error(valid: Callable[[], Arguments], change: Arguments) -> None:
     with pytest.raises((ValueError, TypeError)):
-        getattr(_native, valid.__name__)(**{**valid(), **change})
+        call(valid.__name__, {**valid(), **change})
 
 
 @pytest.mark.parametrize("valid", [v for v in HOSTILE if "offsets" in v()], ids=lambda valid: valid.__name__)
@@ -259,7 +272,7 @@ def test_positions_that_do_not_fit_are_an_error(valid: Callable[[], Arguments], 
 )
 def test_arrays_of_another_kind_are_an_error(valid: Callable[[], Arguments], offsets: object) -> None:
     with pytest.raises((ValueError, TypeError)):
-        getattr(_native, valid.__name__)(**{**valid(), "offsets": offsets})
+        call(valid.__name__, {**valid(), "offsets": offsets})
 
 
 def terms_gain() -> Arguments:
@@ -272,11 +285,11 @@ def terms_gain() -> Arguments:
 @pytest.mark.parametrize("valid", [expected_gain, terms_gain, project], ids=lambda valid: valid.__name__)
 def test_results_have_the_type_of_the_scores(valid: Callable[[], Arguments]) -> None:
     """Or float64, to which scores in float32 can be converted; an array of another type is not filled."""
-    function, name = getattr(_native, valid.__name__), "out" if valid is project else "gradient"
+    function, name = valid.__name__, "out" if valid is project else "gradient"
     arguments = valid()
     scores, out = arguments["scores"].astype("f4"), arguments[name]
-    function(**{**arguments, "scores": scores})
-    function(**{**arguments, "scores": scores, name: out.astype("f4")})
+    call(function, {**arguments, "scores": scores})
+    call(function, {**arguments, "scores": scores, name: out.astype("f4")})
     for x, wrong in [
         (arguments["scores"], "f4"),
         (arguments["scores"], "f2"),
@@ -286,7 +299,32 @@ def test_results_have_the_type_of_the_scores(valid: Callable[[], Arguments]) -> 
         (np.arange(N), "f4"),
     ]:
         with pytest.raises(TypeError, match="incompatible function arguments"):
-            function(**{**arguments, "scores": x, name: np.zeros(out.shape, wrong)})
+            call(function, {**arguments, "scores": x, name: np.zeros(out.shape, wrong)})
+
+
+@pytest.mark.parametrize(
+    ("valid", "name"),
+    [
+        (expected_gain, "settings"),
+        (expected_gain, "gains"),
+        (terms_gain, "settings"),
+        (terms_gain, "terms"),
+        (project, "settings"),
+        (tree_derivatives, "gains"),
+    ],
+    ids=lambda of: of if isinstance(of, str) else of.__name__,
+)
+def test_a_record_that_does_not_fit_is_an_error(valid: Callable[[], Arguments], name: str) -> None:
+    arguments = valid()
+    fields = tuple(arguments.pop(field) for field in RECORDS[name]._fields)
+    call(valid.__name__, {**arguments, name: fields})
+    of_another_type = [(*fields[:i], "text", *fields[i + 1 :]) for i in range(len(fields))]
+    of_another_type += [
+        (*fields[:i], None, *fields[i + 1 :]) for i in range(len(fields)) if (name, i) != ("gains", 2)
+    ]
+    for wrong in (fields[:-1], (*fields, 1), (), list(fields), None, fields[0], *of_another_type):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            call(valid.__name__, {**arguments, name: wrong})
 
 
 @pytest.mark.parametrize("name", ["gradient", "hessian"])
@@ -294,9 +332,9 @@ def test_results_have_the_type_of_the_scores(valid: Callable[[], Arguments]) -> 
 def test_derivatives_of_trees_are_float32_for_scores_of_either_type(name: str, dtype: str) -> None:
     arguments = tree_derivatives()
     arguments["scores"] = arguments["scores"].astype(dtype)
-    _native.tree_derivatives(**arguments)
+    call("tree_derivatives", arguments)
     with pytest.raises(TypeError, match="incompatible function arguments"):
-        _native.tree_derivatives(**{**arguments, name: np.empty(N)})
+        call("tree_derivatives", {**arguments, name: np.empty(N)})
 
 
 def test_a_score_that_is_no_number_cannot_be_sorted() -> None:
@@ -305,7 +343,7 @@ def test_a_score_that_is_no_number_cannot_be_sorted() -> None:
     with pytest.raises(ValueError, match="scores must not be NaN"):
         _native.sort_descending(scores, np.empty(100, np.int64), np.empty(100))
     with pytest.raises(ValueError, match="scores must not be NaN"):
-        _native.expected_gain(**{**expected_gain(), "scores": np.array([0, 1, np.nan, 2, 3, 4])})
+        call("expected_gain", {**expected_gain(), "scores": np.array([0, 1, np.nan, 2, 3, 4])})
     for value in (np.nan, np.inf, -np.inf):
         values = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, value], np.float32)
         assert _native.first_invalid(values, -1e308, 1e308) == 9

@@ -62,11 +62,11 @@ def test_readme_leads_from_each_section_to_its_code():
         assert [name for name in re.findall(r"`(\w+)`", names) if not re.search(rf"\b{name}\b", code)] == []
 
 
-def test_records_have_the_order_of_the_arguments_that_they_are_passed_as():
-    from sinkprop.objective.native_terms import NativeGains, NativeSettings
+@pytest.mark.parametrize("name", ["Settings", "Gains", "Terms"])
+def test_stub_has_the_types_of_the_records(name):
+    from sinkprop.objective import native_terms
 
-    names = [a.arg for a in FUNCTIONS["expected_gain"].args]
-    both = [*NativeGains._fields, *NativeSettings._fields]
-    assert names[3 : 3 + len(both)] == both
-    names = [a.arg for a in FUNCTIONS["project"].args]
-    assert names[4 : 4 + len(NativeSettings._fields)] == list(NativeSettings._fields)
+    tuples = {node.targets[0].id: node.value for node in STUB.body if isinstance(node, ast.Assign)}
+    types = [ast.unparse(item) for item in tuples[name].slice.elts]
+    fields = getattr(native_terms, f"Native{name}").__annotations__.values()
+    assert types == [field.__forward_arg__ for field in fields]

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <complex>
 #include <stdexcept>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "batch/batch.hpp"
 #include "batch/dispatch.hpp"
 #include "kernels/gauss_coefficients.hpp"
+#include "record.hpp"
 
 void bind_checksum(nb::module_&);    // defined in checksum.cpp
 void bind_letor(nb::module_&);       // defined in letor.cpp
@@ -37,6 +39,15 @@ using Rows = std::optional<Index>;
 using Classes = std::optional<Array<const std::int32_t, nb::ndim<1>>>;
 using Weights = std::optional<Vector>;
 using Residual = std::optional<Doubles>;
+
+// The records of objective/native_terms.py
+using NativeSettings = Record<int, double, bool, int, double, double>;
+using NativeGains = Record<Vector, bool, Classes, Matrix, bool>;
+using NativeTerms = Record<Matrix, Matrix, Matrix, nb::list>;
+
+sinkprop::Settings make_settings(const NativeSettings& given) {
+    return std::apply(sinkprop::make_settings, given.values);
+}
 
 // Throws unless all documents of the queries are in rows below n. Returns the number of documents of the longest query.
 std::size_t require_rows(const Index& offsets, const Rows& rows, std::size_t n, bool empty = false) {
@@ -146,15 +157,21 @@ std::int64_t first_invalid(const Array<const T>& values, double least, double mo
     const T* p = values.data();
     const std::size_t n = values.size();
     constexpr std::size_t lanes = 8;
-    double outside[lanes] = {};  // doubles, not bools: so compilers use vector instructions
+    double outside[lanes] = {};  // numbers of such values, as doubles: so compilers use vector instructions
     std::size_t i = 0;
     for (; i + lanes <= n; i += lanes)
-        for (std::size_t l = 0; l < lanes; ++l)
-            outside[l] = ((p[i + l] >= least) & (p[i + l] <= most)) ? outside[l] : 1;
+        for (std::size_t l = 0; l < lanes; ++l) outside[l] += ((p[i + l] >= least) & (p[i + l] <= most)) ? 0.0 : 1.0;
     if (std::count(outside, outside + lanes, 0) < std::ptrdiff_t(lanes)) i = 0;
     for (; i < n; ++i)
         if (!(p[i] >= least && p[i] <= most)) return std::int64_t(i);
     return -1;
+}
+
+// Whether an object is a C-ordered vector of doubles that is not empty, and all its values are within [least, most]
+bool is_valid_vector(nb::handle values, double least, double most) {
+    Array<const double> vector;
+    return nb::try_cast(values, vector, false) && vector.ndim() == 1 && vector.size() &&
+           first_invalid(vector, least, most) < 0;
 }
 
 // Numbers that have the same exact sum as the values, for math.fsum, which takes much longer per number: usually two.
@@ -215,11 +232,11 @@ void sort_descending(const Vector& scores, Array<std::int64_t, nb::ndim<1>> orde
 }
 
 template <class T>
-void expected_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const Vector& gains, bool exponential,
-                   Classes classes, const Matrix& discounts, bool normalize, int relaxation, double sigma, bool exact,
-                   int half_steps, double epsilon, double tol, int n_threads, Doubles per_query, Array<T> gradient,
+void expected_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const NativeGains& given_gains,
+                   const NativeSettings& given_settings, int n_threads, Doubles per_query, Array<T> gradient,
                    std::optional<double> factor, Residual residual) {
-    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+    const auto settings = make_settings(given_settings);
+    const auto& [gains, exponential, classes, discounts, normalize] = given_gains.values;
     require_size("scores", scores.size(), gains.size() * settings.width());
     const auto batch = make_batch(scores.data(), offsets, rows, gains, exponential, classes, discounts);
     require_size("per_query", per_query.size(), batch.n_queries);
@@ -232,11 +249,11 @@ void expected_gain(const Array<const T>& scores, const Index& offsets, Rows rows
 }
 
 template <class T>
-void terms_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
-                const Matrix& table, const Matrix& discounts, const nb::list& functions, int relaxation, double sigma,
-                bool exact, int half_steps, double epsilon, double tol, int n_threads, Doubles per_query,
-                Array<T> gradient, std::optional<double> factor, Residual residual) {
-    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+void terms_gain(const Array<const T>& scores, const Index& offsets, Rows rows, const NativeTerms& given_terms,
+                const NativeSettings& given_settings, int n_threads, Doubles per_query, Array<T> gradient,
+                std::optional<double> factor, Residual residual) {
+    const auto settings = make_settings(given_settings);
+    const auto& [attributes, table, discounts, functions] = given_terms.values;
     if (settings.relaxation == sinkprop::Relaxation::rank_binomial)
         throw std::invalid_argument("rank_binomial takes no gain with terms");
     const std::size_t n = attributes.shape(1);
@@ -254,10 +271,9 @@ void terms_gain(const Array<const T>& scores, const Index& offsets, Rows rows, c
 }
 
 template <class T>
-void project(const Array<const T>& scores, const Index& offsets, Rows rows, const Matrix& columns, int relaxation,
-             double sigma, bool exact, int half_steps, double epsilon, double tol, int n_threads,
-             Array<T, nb::ndim<2>> out, Residual residual) {
-    const auto settings = sinkprop::make_settings(relaxation, sigma, exact, half_steps, epsilon, tol);
+void project(const Array<const T>& scores, const Index& offsets, Rows rows, const Matrix& columns,
+             const NativeSettings& given_settings, int n_threads, Array<T, nb::ndim<2>> out, Residual residual) {
+    const auto settings = make_settings(given_settings);
     const std::size_t n = scores.size() / settings.width();
     auto batch = make_batch(scores.data(), offsets, rows);
     add_discounts(batch, columns, require_rows(offsets, rows, n), "columns");
@@ -268,11 +284,11 @@ void project(const Array<const T>& scores, const Index& offsets, Rows rows, cons
 }
 
 template <class T>
-void tree_derivatives(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows, const Vector& gains,
-                      bool exponential, Classes classes, const Matrix& discounts, bool normalize, const Vector& widths,
-                      double blend, double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
-                      Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient,
-                      Floats hessian, Residual residual) {
+void tree_derivatives(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows,
+                      const NativeGains& given_gains, const Vector& widths, double blend, double noise,
+                      std::uint64_t seed, int half_steps, double epsilon, double tol, Weights query_weight, float least,
+                      int n_threads, Doubles per_query, Floats gradient, Floats hessian, Residual residual) {
+    const auto& [gains, exponential, classes, discounts, normalize] = given_gains.values;
     const auto settings =
         sinkprop::make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
@@ -290,11 +306,11 @@ void tree_derivatives(const Array<const T, nb::ndim<1>>& scores, const Index& of
 }
 
 template <class T>
-void tree_terms(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows, const Matrix& attributes,
-                const Matrix& table, const Matrix& discounts, const nb::list& functions, const Vector& widths,
-                double blend, double noise, std::uint64_t seed, int half_steps, double epsilon, double tol,
-                Weights query_weight, float least, int n_threads, Doubles per_query, Floats gradient, Floats hessian,
-                Residual residual) {
+void tree_terms(const Array<const T, nb::ndim<1>>& scores, const Index& offsets, Rows rows,
+                const NativeTerms& given_terms, const Vector& widths, double blend, double noise, std::uint64_t seed,
+                int half_steps, double epsilon, double tol, Weights query_weight, float least, int n_threads,
+                Doubles per_query, Floats gradient, Floats hessian, Residual residual) {
+    const auto& [attributes, table, discounts, functions] = given_terms.values;
     const auto settings =
         sinkprop::make_settings(int(sinkprop::Relaxation::laplace), 1, true, half_steps, epsilon, tol);
     const sinkprop::TreeLoss loss = {widths.data(), widths.size(), blend, noise, seed};
@@ -390,6 +406,7 @@ std::vector<std::pair<Complex, Complex>> gauss_coefficients(int pairs) {
 void bind_labels_and_queries(nb::module_& m) {
     m.def("first_invalid", &first_invalid<double>, "values"_a, "least"_a, "most"_a);
     m.def("first_invalid", &first_invalid<float>, nb::arg("values").noconvert(), "least"_a, "most"_a);
+    m.def("is_valid_vector", &is_valid_vector, "values"_a, "least"_a, "most"_a);
     m.def("exact_parts", &exact_parts, "values"_a);
     m.def("exponential_gains", &exponential_gains, "labels"_a, nb::arg("gains").noconvert());
     m.def("runs", &runs, "ids"_a);
@@ -406,27 +423,22 @@ void bind_objectives(nb::module_& m) {
         else
             return nb::arg("scores");
     }();
-    m.def("expected_gain", &expected_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a, "exponential"_a,
-          nb::arg("classes").none(), "discounts"_a, "normalize"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a,
-          "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
-          "factor"_a = nb::none(), nb::arg("residual").noconvert() = nb::none());
-    m.def("terms_gain", &terms_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
-          "discounts"_a, "functions"_a, "relaxation"_a, "sigma"_a, "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a,
+    m.def("expected_gain", &expected_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a, "settings"_a,
           "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none(),
           nb::arg("residual").noconvert() = nb::none());
-    m.def("tree_terms", &tree_terms<T>, scores, "offsets"_a, nb::arg("rows").none(), "attributes"_a, "table"_a,
-          "discounts"_a, "functions"_a, "widths"_a, "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a,
-          "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(),
-          nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
+    m.def("terms_gain", &terms_gain<T>, scores, "offsets"_a, nb::arg("rows").none(), "terms"_a, "settings"_a,
+          "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), "factor"_a = nb::none(),
           nb::arg("residual").noconvert() = nb::none());
-    m.def("project", &project<T>, scores, "offsets"_a, nb::arg("rows").none(), "columns"_a, "relaxation"_a, "sigma"_a,
-          "exact"_a, "half_steps"_a, "epsilon"_a, "tol"_a, "n_threads"_a, nb::arg("out").noconvert(),
-          nb::arg("residual").noconvert() = nb::none());
-    m.def("tree_derivatives", &tree_derivatives<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a,
-          "exponential"_a, nb::arg("classes").none(), "discounts"_a, "normalize"_a, "widths"_a, "blend"_a, "noise"_a,
-          "seed"_a, "half_steps"_a, "epsilon"_a, "tol"_a, nb::arg("query_weight").none(), "least"_a, "n_threads"_a,
-          nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(), nb::arg("hessian").noconvert(),
-          nb::arg("residual").noconvert() = nb::none());
+    m.def("tree_terms", &tree_terms<T>, scores, "offsets"_a, nb::arg("rows").none(), "terms"_a, "widths"_a, "blend"_a,
+          "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a, "tol"_a, nb::arg("query_weight").none(), "least"_a,
+          "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
+          nb::arg("hessian").noconvert(), nb::arg("residual").noconvert() = nb::none());
+    m.def("project", &project<T>, scores, "offsets"_a, nb::arg("rows").none(), "columns"_a, "settings"_a, "n_threads"_a,
+          nb::arg("out").noconvert(), nb::arg("residual").noconvert() = nb::none());
+    m.def("tree_derivatives", &tree_derivatives<T>, scores, "offsets"_a, nb::arg("rows").none(), "gains"_a, "widths"_a,
+          "blend"_a, "noise"_a, "seed"_a, "half_steps"_a, "epsilon"_a, "tol"_a, nb::arg("query_weight").none(),
+          "least"_a, "n_threads"_a, nb::arg("per_query").noconvert(), nb::arg("gradient").noconvert(),
+          nb::arg("hessian").noconvert(), nb::arg("residual").noconvert() = nb::none());
 }
 
 void bind_baseline_losses(nb::module_& m) {

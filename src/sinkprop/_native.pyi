@@ -17,9 +17,15 @@ Floats = NDArray[np.float64]
 Reals = NDArray[np.float64] | NDArray[np.float32]
 Index = NDArray[np.int64]
 
+# The records of objective/native_terms.py
+Settings = tuple[int, float, bool, int, float, float]
+Gains = tuple[Floats, bool, NDArray[np.int32] | None, Floats, bool]
+Terms = tuple[Floats, Floats, Floats, list[Any]]
+
 LARGEST_LABEL: float
 
 def first_invalid(values: Reals, least: float, most: float) -> int: ...
+def is_valid_vector(values: NDArray[Any], least: float, most: float) -> bool: ...
 def exact_parts(values: Floats) -> list[float]: ...
 def exponential_gains(labels: Floats, gains: Floats) -> None: ...
 def runs(ids: Index) -> tuple[Index, bool, int] | None: ...
@@ -28,17 +34,8 @@ def expected_gain(
     scores: Reals,
     offsets: Index,
     rows: Index | None,
-    gains: Floats,
-    exponential: bool,
-    classes: NDArray[np.int32] | None,
-    discounts: Floats,
-    normalize: bool,
-    relaxation: int,
-    sigma: float,
-    exact: bool,
-    half_steps: int,
-    epsilon: float,
-    tol: float,
+    gains: Gains,
+    settings: Settings,
     n_threads: int,
     per_query: Floats,
     gradient: Reals,
@@ -49,16 +46,8 @@ def terms_gain(
     scores: Reals,
     offsets: Index,
     rows: Index | None,
-    attributes: Floats,
-    table: Floats,
-    discounts: Floats,
-    functions: list[Any],
-    relaxation: int,
-    sigma: float,
-    exact: bool,
-    half_steps: int,
-    epsilon: float,
-    tol: float,
+    terms: Terms,
+    settings: Settings,
     n_threads: int,
     per_query: Floats,
     gradient: Reals,
@@ -74,12 +63,7 @@ def project(
     offsets: Index,
     rows: Index | None,
     columns: Floats,
-    relaxation: int,
-    sigma: float,
-    exact: bool,
-    half_steps: int,
-    epsilon: float,
-    tol: float,
+    settings: Settings,
     n_threads: int,
     out: Reals,
     residual: Floats | None = None,
@@ -119,11 +103,7 @@ def tree_derivatives(
     scores: Reals,
     offsets: Index,
     rows: Index | None,
-    gains: Floats,
-    exponential: bool,
-    classes: NDArray[np.int32] | None,
-    discounts: Floats,
-    normalize: bool,
+    gains: Gains,
     widths: Floats,
     blend: float,
     noise: float,
@@ -143,10 +123,7 @@ def tree_terms(
     scores: Reals,
     offsets: Index,
     rows: Index | None,
-    attributes: Floats,
-    table: Floats,
-    discounts: Floats,
-    functions: list[Any],
+    terms: Terms,
     widths: Floats,
     blend: float,
     noise: float,

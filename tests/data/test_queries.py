@@ -6,7 +6,9 @@ import datetime
 import enum
 import uuid
 from collections import namedtuple
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from sinkprop import _native
 from sinkprop.data import Groups, group_rows
-from sinkprop.data.checks import as_labels, as_scores
+from sinkprop.data.checks import as_label_columns, as_labels, as_scores
 
 Key = namedtuple("Key", ["user", "day"])
 Color = enum.Enum("Color", ["RED", "GREEN", "BLUE"])
@@ -245,6 +247,62 @@ def test_the_first_invalid_value_is_found_at_any_place(n: int, bad: float) -> No
         values[row:] = bad
         assert _native.first_invalid(values, -2.0, 2.0) == row
     assert _native.first_invalid(np.full(n, 2.0), -2.0, 2.0) == -1
+
+
+@given(
+    st.lists(st.floats() | st.sampled_from([0.0, 2.0, np.nextafter(2, 3)]), max_size=40),
+    st.sampled_from([(0.0, 2.0), (-2.0, 0.0), (-np.inf, np.inf), (-1.7976931348623157e308, 1e308)]),
+)
+def test_values_in_range_make_a_valid_vector(values: list[float], limits: tuple[float, float]) -> None:
+    inside = [limits[0] <= value <= limits[1] for value in values]
+    array = np.array(values, np.float64)
+    assert _native.is_valid_vector(array, *limits) == (len(values) > 0 and all(inside))
+    assert _native.first_invalid(array, *limits) == ([*inside, False].index(False) if not all(inside) else -1)
+    array.flags.writeable = False
+    assert _native.is_valid_vector(array, *limits) == (len(values) > 0 and all(inside))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.zeros(4, np.float32),
+        np.zeros(4, np.int64),
+        np.zeros(4, ">f8"),
+        np.zeros(8)[::2],
+        np.zeros((2, 2)),
+        np.zeros((4, 1)),
+        np.array(0.0),
+        np.array(["0"]),
+        np.array([0.0], object),
+        [0.0],
+    ],
+    ids=repr,
+)
+def test_other_arrays_are_no_valid_vector(other: object) -> None:
+    assert not _native.is_valid_vector(other, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("check", [lambda a: as_scores(a, 1), lambda a: as_label_columns(a, 4)])
+def test_a_plain_vector_is_kept_and_any_other_array_becomes_one(check: Callable[[Any], np.ndarray]) -> None:
+    vector = np.array([0.0, 1.0, 2.0, 3.0])
+    frozen = vector.copy()
+    frozen.flags.writeable = False
+    assert check(vector) is vector
+    assert check(frozen) is frozen
+    for other in (
+        vector.astype(">f8"),
+        vector.astype("f4"),
+        np.repeat(vector, 2)[::2],
+        np.ma.array(vector),
+        [*vector],
+    ):
+        found = check(other)
+        assert type(found) is np.ndarray
+        assert found.dtype == np.float64
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, vector)
+    with pytest.raises(ValueError, match="masked"):
+        check(np.ma.array(vector, mask=[False, True, False, False]))
 
 
 def test_ids_of_one_query_do_not_keep_the_array_of_the_caller() -> None:

@@ -673,7 +673,8 @@ def test_the_interpreter_lock_is_released() -> None:
             time.sleep(0.001)
 
     per_query, gradient = np.empty(1), np.empty_like(scores)
-    arguments = (np.array([0, len(scores)]), None, labels, False, None, np.ones((1, len(scores))), False)
+    gains, settings = (labels, False, None, np.ones((1, len(scores))), False), (0, 1e-3, True, 10, 1e-6, 0.0)
+    arguments = (np.array([0, len(scores)]), None, gains, settings, 1)
     interval = sys.getswitchinterval()
     thread = threading.Thread(target=tick)
     # From here on a thread runs only while another waits or has released the lock: never is it taken away.
@@ -683,7 +684,7 @@ def test_the_interpreter_lock_is_released() -> None:
         progress = 0
         for _ in range(20):  # one call is enough unless the machine is very busy
             before = ticks
-            _native.expected_gain(scores, *arguments, 0, 1e-3, True, 10, 1e-6, 0.0, 1, per_query, gradient)
+            _native.expected_gain(scores, *arguments, per_query, gradient)
             progress = ticks - before
             if progress:
                 break
@@ -1263,17 +1264,8 @@ def native_call(per_query: np.ndarray, gradient: np.ndarray, scores: np.ndarray)
         scores,
         np.array([0, n - 2, n]),
         None,
-        np.ones(n),
-        False,
-        None,
-        np.ones((1, n)),
-        False,
-        0 if scores.ndim == 1 else 2,
-        1.0 if scores.ndim == 1 else 0.0,
-        True,
-        10,
-        1e-6,
-        0.0,
+        (np.ones(n), False, None, np.ones((1, n)), False),
+        (0, 1.0, True, 10, 1e-6, 0.0) if scores.ndim == 1 else (2, 0.0, True, 10, 1e-6, 0.0),
         1,
         per_query,
         gradient,

@@ -117,7 +117,7 @@ def test_projections_are_rounded_once(sizes, relaxation):
     for dtype in (np.float32, np.float64):
         found[dtype] = np.full((len(batch.scores), 3), np.nan, dtype)
         scores = batch.scores.astype(dtype)
-        _native.project(scores, batch.groups.offsets, batch.groups.rows, columns, *settings, 1, found[dtype])
+        _native.project(scores, batch.groups.offsets, batch.groups.rows, columns, settings, 1, found[dtype])
     assert_array_equal(found[np.float32], found[np.float64].astype(np.float32))
 
 

@@ -360,7 +360,7 @@ def test_a_wrong_output_array_is_refused(fault: str) -> None:
     before = memory.copy()
     with pytest.raises(TypeError):
         _native.project(
-            np.arange(5.0), np.array([0, 5]), None, np.ones((2, 5)), 0, 1.0, True, 10, 1e-6, 0.0, 1, out
+            np.arange(5.0), np.array([0, 5]), None, np.ones((2, 5)), (0, 1.0, True, 10, 1e-6, 0.0), 1, out
         )
     np.testing.assert_array_equal(memory, before)
 

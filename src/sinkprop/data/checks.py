@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,7 @@ _MISSING = (
 
 
 _LARGEST = float(np.finfo(np.float64).max)
+_LARGEST_LABEL = _native.LARGEST_LABEL
 _DOUBLE = np.dtype(np.float64)
 
 
@@ -78,6 +79,8 @@ def as_scores(scores: ArrayLike, width: int) -> Floats:
 
     Raises a ValueError if the shape is wrong or a score is not finite.
     """
+    if width == 1 and type(scores) is np.ndarray and _native.is_valid_vector(scores, -_LARGEST, _LARGEST):
+        return scores  # as most are: one call makes all checks, of which those below name the one that fails
     array = _as_floats("scores", scores)
     _check_scores(array, width)
     return array
@@ -167,7 +170,7 @@ def _checked_labels(array: Floats, n: int, rows_of: str) -> Floats:
         raise ValueError(
             f"labels must have one value per row of {rows_of}: {n} rows, but {len(array)} labels."
         )
-    bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
+    bad = _native.first_invalid(array, 0.0, _LARGEST_LABEL)
     if bad >= 0:
         raise ValueError(f"labels must be finite {_label_limit(array[bad])}; row {bad} holds {array[bad]}.")
     return array
@@ -181,6 +184,9 @@ def as_label_columns(labels: Any, n: int, *, rows_of: str = "scores") -> Floats:
     from 0 to 2^53, or if the number of rows is not n. `rows_of` is used in the error message: it names the
     array whose n rows the labels belong to.
     """
+    valid = type(labels) is np.ndarray and _native.is_valid_vector(labels, 0.0, _LARGEST_LABEL)
+    if valid and len(labels) == n:
+        return cast(Floats, labels)  # as most are
     if not isinstance(labels, np.ndarray) and hasattr(labels, "nnz"):
         labels = _dense_labels(labels, n, rows_of)
     array = _as_floats("labels", labels)
@@ -193,7 +199,7 @@ def as_label_columns(labels: Any, n: int, *, rows_of: str = "scores") -> Floats:
     _check_label_shape(array.shape, n, rows_of)
     if array.shape[1] == 1:
         return _checked_labels(array.reshape(-1), n, rows_of)
-    bad = _native.first_invalid(array, 0.0, _native.LARGEST_LABEL)
+    bad = _native.first_invalid(array, 0.0, _LARGEST_LABEL)
     if bad >= 0:
         row, column = divmod(bad, array.shape[1])
         raise ValueError(
@@ -232,7 +238,7 @@ def _check_label_shape(shape: tuple[int, ...], n: int, rows_of: str) -> None:
 
 def _label_limit(label: float) -> str:
     """Say which limit a label violates, for an error message."""
-    return "and not above 2^53" if _native.LARGEST_LABEL < label < np.inf else "and not below 0"
+    return "and not above 2^53" if _LARGEST_LABEL < label < np.inf else "and not below 0"
 
 
 def as_sample_weight(weight: ArrayLike, n: int) -> Floats:

@@ -182,7 +182,7 @@ class Derivatives:
         self._plain, self._tol = isinstance(gains, NativeGains), settings.tol
         # arguments of the native function, in the order of its parameters: those between scores and noise,
         # and those between noise and n_threads
-        self._queries = (groups.offsets, groups.rows, *gains, np.array(loss.widths), loss.blend)
+        self._queries = (groups.offsets, groups.rows, gains, np.array(loss.widths), loss.blend)
         self._others = (
             int(loss.seed) % 2**64,
             settings.half_steps,

@@ -348,16 +348,9 @@ class Evaluate:
         copies = max(1, self.resample)
         by_point = np.array([1 / (copies * (point.total_weight or point.n_queries)) for point in self.points])
         values *= np.repeat(by_point, stack.counts)
-        if block.data.query_weight is not None:
-            own = np.concatenate(
-                [
-                    np.tile(_of_queries(block, path), copies)
-                    for path, n in zip(paths, stack.counts, strict=True)
-                    if n
-                ]
-            )
-            scale_queries(g, own, stack.groups)
-            values *= own
+        if stack.weight is not None:
+            scale_queries(g, stack.weight, stack.groups)
+            values *= stack.weight
         if stack.drawn is not None:
             g = gathered(g, stack.drawn, len(theta))
         g = g.reshape(len(by_point), -1) * by_point[:, None]
@@ -365,7 +358,7 @@ class Evaluate:
 
     def _stacked(self, block: Block) -> _Stack:
         data, n = block.data, len(block.data.y)
-        rows, sizes, counts = [], [], []
+        rows, sizes, counts, weights = [], [], [], []
         for number, point in enumerate(self.points):
             groups = block.trained(point.path)
             if groups is None:
@@ -378,15 +371,19 @@ class Evaluate:
             rows.append(own + number * n)
             sizes.append(groups.sizes)
             counts.append(len(groups.sizes))
+            if data.query_weight is not None:
+                weights.append(np.tile(_of_queries(block, point.path), max(1, self.resample)))
         if not rows:
-            return _Stack(None, None, None, tuple(counts))
+            return _Stack(None, None, None, tuple(counts), None)
         taken, together = np.concatenate(rows), np.concatenate(sizes)
         every = len(taken) == n * len(self.points)  # in order then, since the rows of a block are sorted
         of = taken % n if self.resample else np.tile(np.arange(n), len(self.points))
         stacked = Groups.of_sizes(together, rows=None if self.resample or every else taken)
         weight = None if data.sample_weight is None else data.sample_weight[of]
         prepared = native_gains(self.gain, data.labels[of], stacked, weight)
-        return _Stack(stacked, taken if self.resample else None, prepared, tuple(counts))
+        drawn = taken if self.resample else None
+        of_queries = np.concatenate(weights) if weights else None
+        return _Stack(stacked, drawn, prepared, tuple(counts), of_queries)
 
     def combine(self, parts: Sequence[list[Evaluated]]) -> list[Evaluated]:
         return [reduce(add, each) for each in zip(*parts, strict=True)]
@@ -402,12 +399,14 @@ class _Stack:
     drawn   Rows of documents drawn at random; None if the queries are the original ones.
     gains   Gain of the rows of the stack, or of the drawn documents; None if there are no queries.
     counts  Number of queries of each path.
+    weight  Weight of each query; None if there are no weights.
     """
 
     groups: Groups | None
     drawn: Integers | None
     gains: NativeGains | NativeTerms | None
     counts: tuple[int, ...]
+    weight: Floats | None
 
 
 @dataclass(frozen=True, eq=False)

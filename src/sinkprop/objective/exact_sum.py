@@ -17,4 +17,6 @@ def exact_sum(values: Floats) -> float:
     >>> exact_sum(np.array([1e16, 1.0, -1e16]))
     1.0
     """
+    if len(values) == 1:
+        return values.item() + 0.0  # 0.0 for -0.0, like the sum of several
     return math.fsum(_native.exact_parts(values))

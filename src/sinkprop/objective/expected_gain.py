@@ -25,7 +25,7 @@ from sinkprop.objective.native_terms import (
     native_gains,
     native_settings,
 )
-from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator, as_relaxation
+from sinkprop.objective.relaxations import Relaxation, SmoothedIndicator
 
 if TYPE_CHECKING:
     from sinkprop.objective.normalization import Iterations
@@ -147,9 +147,8 @@ def expected_gain(
     >>> round(r.value, 4), r.gradient.round(4)
     (0.8191, array([ 0.044 , -0.0189, -0.0251]))
     """
-    gain, relaxation = as_gain(gain), as_relaxation(relaxation)
-    settings = known_settings(relaxation, n_iter, epsilon)
-    x = as_scores(scores, relaxation.width)
+    gain, settings = as_gain(gain), known_settings(relaxation, n_iter, epsilon)
+    x = as_scores(scores, settings.width)
     return native_gain(x, labels, qid, gain, settings, sample_weight, query_weight, n_threads)
 
 
@@ -176,9 +175,8 @@ def native_gain(
     row_weights = None if sample_weight is None else as_sample_weight(sample_weight, len(x))
     query_weights = None if query_weight is None else as_query_weight(query_weight, groups, len(x))
     residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
-    per_query, gradient = grouped_gain(
-        x, y, groups, gain, settings, row_weights, n_threads, power=power, residual=residual
-    )
+    gains = native_gains(gain, y, groups, row_weights)
+    per_query, gradient = prepared_gain(x, groups, gains, settings, n_threads, power=power, residual=residual)
     if query_weights is not None:
         shares = query_weights / exact_sum(query_weights)
         scale_queries(gradient, shares * len(shares), groups)
@@ -229,21 +227,20 @@ def prepared_gain(
     """Compute `grouped_gain` for a gain that `native_gains` has converted, which can be used many times."""
     covered = groups.offsets[-1] == len(x)
     per_query = np.empty(len(groups.offsets) - 1)
-    gradient = np.empty_like(x) if covered else np.zeros_like(x)
+    allocated: Any = np.empty if covered else np.zeros
+    gradient: Scores = allocated(x.shape, x.dtype)
     n_threads = threads(n_threads, len(x) * groups.longest ** (power - 1))
     evaluate: Any = _native.expected_gain if isinstance(gains, NativeGains) else _native.terms_gain
-    # The arguments are passed by position: passing them by name would double the time of a small query.
-    if not settings.tol:
-        evaluate(x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor)
-        return per_query, gradient
-    if residual is None:
+    if settings.tol and residual is None:
         residual = np.empty_like(per_query)
+    # The arguments are passed by position: passing them by name would double the time of a small query.
     evaluate(
-        x, groups.offsets, groups.rows, *gains, *settings, n_threads, per_query, gradient, factor, residual
+        x, groups.offsets, groups.rows, gains, settings, n_threads, per_query, gradient, factor, residual
     )
-    from sinkprop.objective.normalization import warn_unconverged
+    if residual is not None:
+        from sinkprop.objective.normalization import warn_unconverged
 
-    warn_unconverged(residual, settings.tol, stacklevel=5)
+        warn_unconverged(residual, settings.tol, stacklevel=4)
     return per_query, gradient
 
 

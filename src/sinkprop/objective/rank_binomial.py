@@ -133,9 +133,7 @@ def soft_rank_distribution(scores: ArrayLike, sigma: float = 1.0) -> Floats:
     x = as_scores(scores, 1)
     n = len(x)
     P, groups = np.empty((n, n)), group_rows(None, n)
-    _native.project(
-        x, offsets=groups.offsets, rows=None, columns=np.eye(n), **settings._asdict(), n_threads=1, out=P
-    )
+    _native.project(x, groups.offsets, None, np.eye(n), settings, n_threads=1, out=P)
     return P
 
 

@@ -235,7 +235,7 @@ def projected(
     out = np.empty((len(x), len(columns)))
     residual = np.empty(len(groups.offsets) - 1) if settings.tol else None
     n_threads = threads(n_threads, len(x))
-    _native.project(x, groups.offsets, groups.rows, columns, *settings, n_threads, out, residual)
+    _native.project(x, groups.offsets, groups.rows, columns, settings, n_threads, out, residual)
     if residual is not None:
         warn_unconverged(residual, settings.tol, stacklevel=3)
     return out

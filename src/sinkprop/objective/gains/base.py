@@ -373,8 +373,6 @@ def bound(gain: Gain) -> tuple[Gain, list[Bound]]:
     The columns are numbered from 1 on, in the order of the arrays: they are meant to follow a single column
     of labels.
     """
-    if type(gain).with_columns is Gain.with_columns:  # a gain of a kind that holds no array
-        return gain, []
     arrays: list[Bound] = []
     n_columns = 1
 
@@ -399,6 +397,8 @@ def with_bound_arrays(gain: Gain, labels: Floats) -> tuple[Gain, Floats]:
     >>> str(gain), labels.tolist()
     ('exposuregap(groups=1)', [[2.0, 0.0], [1.0, 1.0]])
     """
+    if type(gain).with_columns is Gain.with_columns:  # a gain of a kind that holds no array
+        return gain, labels
     changed, arrays = bound(gain)
     if not arrays:
         return gain, labels

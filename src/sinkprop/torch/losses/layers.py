@@ -18,7 +18,7 @@ from torch import Tensor
 from sinkprop import _native
 from sinkprop.common.arguments import number, threads, whole
 from sinkprop.common.types import Reals
-from sinkprop.objective.native_terms import NativeSettings, native_settings
+from sinkprop.objective.native_terms import NativeGains, NativeSettings, native_settings
 from sinkprop.objective.normalization import Iterations, rows_sum_to_one, warn_unconverged
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, as_relaxation
 from sinkprop.torch.losses import dense, expectations, pre_sinkhorn
@@ -486,7 +486,7 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             offsets=groups.offsets,
             rows=groups.rows,
             columns=columns,
-            **settings._asdict(),
+            settings=settings,
             n_threads=n_threads,
             out=E,
             residual=residual,
@@ -516,12 +516,14 @@ class _NativeProjection(torch.autograd.Function):  # type: ignore[misc]  # torch
             x,
             offsets=groups.offsets,
             rows=groups.rows,
-            gains=as_array(E_bar).reshape(-1),
-            exponential=False,
-            classes=None,
-            discounts=column(groups.longest)[None].numpy(),
-            normalize=False,
-            **settings._asdict(),
+            gains=NativeGains(
+                gains=as_array(E_bar).reshape(-1),
+                exponential=False,
+                classes=None,
+                discounts=column(groups.longest)[None].numpy(),
+                normalize=False,
+            ),
+            settings=settings,
             n_threads=threads(native_threads(n_threads), len(x)),
             per_query=per_query,
             gradient=gradient,

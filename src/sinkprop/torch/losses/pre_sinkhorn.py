@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sinkprop import _native
 from sinkprop.common.types import Floats, Integers
-from sinkprop.objective.native_terms import native_settings
+from sinkprop.objective.native_terms import NativeGains, native_settings
 from sinkprop.objective.relaxations import PartitionedMeasure, Relaxation, SmoothedIndicator
 from sinkprop.torch.losses.modes import call, forward_mode, in_place
 
@@ -281,9 +281,7 @@ class _BetaMasses(torch.autograd.Function):  # type: ignore[misc]
         A = torch.zeros(mask.numel(), n, dtype=torch.float64)
         if len(rows):
             masses = np.empty((len(x), n))
-            _native.project(
-                x, offsets=offsets, rows=None, columns=np.eye(n), **_BETA._asdict(), n_threads=1, out=masses
-            )
+            _native.project(x, offsets, None, np.eye(n), _BETA, n_threads=1, out=masses)
             A[rows] = torch.from_numpy(masses)
         return A.to(theta.dtype).reshape(*mask.shape, n)
 
@@ -321,12 +319,10 @@ class _BetaMassesRev(torch.autograd.Function):  # type: ignore[misc]
                 x,
                 offsets=offsets,
                 rows=None,
-                gains=np.ones(len(x)),
-                exponential=False,
-                classes=classes,
-                discounts=D,
-                normalize=False,
-                **_BETA._asdict(),
+                gains=NativeGains(
+                    gains=np.ones(len(x)), exponential=False, classes=classes, discounts=D, normalize=False
+                ),
+                settings=_BETA,
                 n_threads=1,
                 per_query=per_query,
                 gradient=gradient,
