@@ -47,6 +47,11 @@ KINDS = ("kill", "pause", "stop", "blink", "cut", "garbage")
 CUTS = ("blink", "cut")
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "stop": signal.SIGSTOP}
 MARK = "SINKPROP_CHAOS"
+# as for the clusters that sinkprop starts: no samples of the stacks, and few of the clocks of the event loops
+QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+}
 N_WORKERS = 3
 RETURN = 120.0  # seconds in which all workers must be there again after a fault
 
@@ -141,7 +146,7 @@ class Cluster:
         with open(self.folder / f"{program}-{len(self.processes)}.log", "wb") as log:
             process = subprocess.Popen(
                 command,
-                env={**os.environ, MARK: self.id, "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"},
+                env={**os.environ, **QUIET, MARK: self.id},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -5,12 +5,10 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/sinkprop"
-TREES = {
-    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(SOURCE.rglob("*.py"))
-}
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 EVERY_MODULE = PAGE.split("\n## Every module\n")[1]
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -37,6 +35,15 @@ PRIVATE = {
 OPENINGS = r"(Of|Those|That|Both|These|Such|What|Whatever|Who|Which|How|Where|As)\b"
 # the field says validation, label and baseline
 FOREIGN = r"(?i)judg(?!ed_by\")|\brivals?\b|\bone's own\b|\bwhatever\b|\bwhoever\b"
+
+
+@pytest.fixture(scope="module")
+def trees():
+    """The syntax tree of every module, by its path."""
+    return {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def is_private(name):
@@ -75,17 +82,17 @@ def foreign_privates(tree):
         yield from ((node.lineno, name) for name in used if is_private(name))
 
 
-def test_no_module_uses_a_private_name_of_another():
-    found = [(path, *use) for path, tree in TREES.items() for use in foreign_privates(tree)]
+def test_no_module_uses_a_private_name_of_another(trees):
+    found = [(path, *use) for path, tree in trees.items() for use in foreign_privates(tree)]
     assert [use for use in found if use[2] not in PRIVATE] == []
     assert {name for _, _, name in found} == set(PRIVATE), "an exception that nothing uses"
 
 
-def test_the_root_is_imported_for_native_code_version_and_packages_only():
+def test_the_root_is_imported_for_native_code_version_and_packages_only(trees):
     # import-linter ignores imports of the root, through which any name could come
-    allowed = {"_native", "__version__"} | {path.split("/")[0].removesuffix(".py") for path in TREES}
+    allowed = {"_native", "__version__"} | {path.split("/")[0].removesuffix(".py") for path in trees}
     found = []
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.level or node.module == "sinkprop"):
                 found += [(path, node.lineno, "." * node.level + alias.name) for alias in node.names]
@@ -96,18 +103,18 @@ def test_the_root_is_imported_for_native_code_version_and_packages_only():
     assert [use for use in found if use[2] not in allowed] == []
 
 
-def test_folders_are_small():
-    modules = [path for path in TREES if not path.endswith("__init__.py")]  # which is the folder itself
+def test_folders_are_small(trees):
+    modules = [path for path in trees if not path.endswith("__init__.py")]  # which is the folder itself
     sizes = Counter(path.rpartition("/")[0] for path in modules)
     assert sizes.pop("") <= 6
     assert {folder: n for folder, n in sizes.items() if n > 16} == {}
 
 
-def test_the_page_lists_every_module_with_the_first_line_of_its_docstring():
+def test_the_page_lists_every_module_with_the_first_line_of_its_docstring(trees):
     rows = re.findall(r"^\| `(.+?)` \| (.+) \|$", EVERY_MODULE, re.M)
-    assert Counter(path for path, _ in rows) == Counter(list(TREES))
+    assert Counter(path for path, _ in rows) == Counter(list(trees))
     for path, text in rows:
-        first = ast.get_docstring(TREES[path]).split("\n")[0]
+        first = ast.get_docstring(trees[path]).split("\n")[0]
         assert f"{text}." == first, f"{path}: docs/architecture.md has another line than its docstring"
 
 
@@ -124,10 +131,10 @@ def test_paths_and_names_on_the_page_exist():
             )
 
 
-def test_docstrings_begin_with_what_they_are_about():
+def test_docstrings_begin_with_what_they_are_about(trees):
     found = [
         (path, text.split("\n")[0])
-        for path, tree in TREES.items()
+        for path, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)) and re.match(OPENINGS, text)
     ]

@@ -29,8 +29,9 @@ from sinkprop.store import StoredQueries, convert, save_queries  # noqa: E402
 
 Q, VALI = queries(1), queries(2, 40)
 SHORT: dict[str, Any] = {
-    "penalty": 1e-3, "annealing": Annealing(2, 1), "max_iter": 4, "n_threads": 1, "selection": "validation"
+    "penalty": 1e-3, "annealing": Annealing(2, 1), "max_iter": 2, "n_threads": 1, "selection": "validation"
 }  # fmt: skip
+LONGER = {**SHORT, "max_iter": 4}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,6 @@ def test_validation_rows_are_rounded_as_those_to_train_on(client):
 
 def test_cross_validation_with_resampling_and_two_outputs(client):
     options = {**SHORT, "selection": Selection("cross-validation", n_splits=2), "annealing": Annealing(1, 1)}
-    options["max_iter"] = 2
     for more in ({"resample": 2}, {"relaxation": PartitionedMeasure("probit")}):
         alone = SinkPropRanker(**options, **more).fit(Q.X, Q.y, qid=Q.qid)
         same(SinkPropRanker(cluster=client, **options, **more).fit(Q.X, Q.y, qid=Q.qid), alone)
@@ -117,7 +117,7 @@ def test_stored_sets(client, stored, folder):
 def test_letor_files_and_weights_by_id(client, folder):
     files = [folder / "a.txt", folder / "b.txt"]
     weight = {q: 1.0 + q % 5 for q in Q.groups.queries.tolist()}
-    options = {**SHORT, "selection": "cross-validation", "annealing": Annealing(1, 1), "max_iter": 2}
+    options = {**SHORT, "selection": "cross-validation", "annealing": Annealing(1, 1)}
     alone = SinkPropRanker(**options).fit(files, query_weight=weight)
     same(SinkPropRanker(cluster=client, **options).fit(files, query_weight=weight), alone)
 
@@ -151,8 +151,8 @@ def kill_in(client: distributed.Client, seconds: float) -> threading.Timer:
 
 @pytest.mark.parametrize("seconds", [0.05, 0.4])
 def test_a_fit_survives_a_kill_with_the_same_model(client, stored, seconds):
-    ranker = SinkPropRanker(cluster=client, **SHORT)
-    alone = SinkPropRanker(**SHORT).fit(stored)
+    ranker = SinkPropRanker(cluster=client, **LONGER)
+    alone = SinkPropRanker(**LONGER).fit(stored)
     timer = kill_in(client, seconds)
     same(ranker.fit(stored), alone)
     timer.join()
