@@ -13,6 +13,7 @@
 #include "row_sums.hpp"
 #include "shared_scale.hpp"
 #include "shared_sums.hpp"
+#include "sorting.hpp"
 #include "terms.hpp"
 #include "ties.hpp"
 
@@ -460,6 +461,7 @@ void score_trees_single(const ForestView&, const float*, std::size_t, double, st
 
 extern const Kernels kernels;
 const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
+                         sort_scores,
                          plan,
                          expected_gain_of_query,
                          tied_gain,
