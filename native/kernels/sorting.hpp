@@ -1,5 +1,4 @@
-// Sorting of the scores of one query, in linear time unless the scores are spread very unevenly (docs/linear-time.md
-// 8).
+// Sorting of the scores of one query: docs/linear-time.md 8
 //
 // Document i gets the key T_i 2^b + i. Here b bits are enough for all i, and T_i is a whole number with the other bits
 // of a double's mantissa, which does not decrease as the score decreases. So the order of the keys is the order of the
