@@ -86,9 +86,7 @@ void each_pair_query(const PairBatch& batch, int n_threads, Work&& work) {
 
 void sort_descending(const double* scores, std::size_t n, std::size_t* order, double* sorted) {
     if (!n) return;
-    sort_rows(
-        n, [&](std::size_t i) { return scores[i]; }, [](std::size_t i) { return i; }, workspace().sorting, sorted,
-        order);
+    sort_documents(scores, n, workspace().sorting.doubles(checked_sort_scratch(n)), order, sorted);
 }
 
 void expected_gain(const Batch& batch, const Settings& settings, bool normalize, double factor, int n_threads,

@@ -116,8 +116,17 @@ Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Works
             for (std::size_t d = 0; d < width; ++d) scores[width * i + d] = batch.scores[width * rows[i] + d];
         }
     } else {
-        const std::uint64_t key = noise.key(batch, q);
-        sort_rows(n, [&](std::size_t i) { return batch.scores[row(i)] + noise(key, i); }, row, w.sorting, scores, rows);
+        double* scratch = w.sorting.doubles(n + checked_sort_scratch(n));
+        const double* given = scratch;
+        if (noise.factor() == 0 && !batch.rows && batch.scores.doubles()) {
+            given = batch.scores.doubles() + begin;
+        } else {
+            const std::uint64_t key = noise.key(batch, q);
+            for (std::size_t i = 0; i < n; ++i) scratch[i] = batch.scores[row(i)] + noise(key, i);
+        }
+        sort_documents(given, n, scratch + n, rows, scores);
+        if (batch.rows || begin)
+            for (std::size_t i = 0; i < n; ++i) rows[i] = row(rows[i]);
     }
     if (batch.n_attributes && n > SIZE_MAX / sizeof(double) / batch.n_attributes) throw std::bad_alloc();
     double* gains = w.gains.doubles(n * (batch.n_terms ? batch.n_attributes : 1));

@@ -257,13 +257,10 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         // (rows + 1, stretches): e[r, c] is the decay factor from the previous document to the r-th document of stretch
         // c. The last row has the factor from the last document of stretch c to the first one of stretch c + 1.
         e = g + size;
-        for (std::size_t c = 0; c < stretches; ++c)
-            for (std::size_t r = 0; r < rows; ++r) {
-                const std::size_t i = c * rows + r;
-                mask[r * stretches + c] = i < n ? 1 : 0;
-                e[r * stretches + c] = i > 0 && i < n ? -((y[i - 1] - y[i]) / tau) : 0;
-            }
-        for (std::size_t i = 0; i < size; i += W) exp(Lanes::load(e + i)).store(e + i);
+        for (std::size_t i = 0; i < size; ++i) mask[i] = 1;
+        each_padding([&](std::size_t slot) SINKPROP_LAMBDA { mask[slot] = e[slot] = 0; });
+        each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { e[slot] = i > 0 ? y[i - 1] - y[i] : 0; });
+        for (std::size_t i = 0; i < size; i += W) exp(-(load(e, i) / Lanes::all(tau))).store(e + i);
         for (std::size_t c = 0; c < stretches; ++c) e[rows * stretches + c] = c + 1 < stretches ? e[c + 1] : 0;
         e[0] = 0;
         for (int l = 0; l < registers; ++l) {
@@ -275,10 +272,17 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         }
     }
 
+    // Goes through blocks of rows that stay in the cache, because two neighbors in a stretch are far apart in the
+    // vectors
     template <class F>
     void each_document(F&& f) const {
-        for (std::size_t c = 0, i = 0; i < n; ++c)
-            for (std::size_t r = 0; r < rows && i < n; ++r, ++i) f(i, r * stretches + c);
+        constexpr std::size_t block = 8;
+        for (std::size_t from = 0; from < rows; from += block)
+            for (std::size_t c = 0; c < stretches && c * rows + from < n; ++c) {
+                std::size_t to = from + block < rows ? from + block : rows;
+                if (c * rows + to > n) to = n - c * rows;
+                for (std::size_t r = from; r < to; ++r) f(c * rows + r, r * stretches + c);
+            }
     }
     template <class F>
     void each_padding(F&& f) const {
@@ -319,7 +323,7 @@ struct LaplaceSums : Remembering<LaplaceSums> {
         carry = 0;
         for (int c = stretches; c-- > 0;) {
             from_below[c] = decay[N + c] * carry;
-            carry = first[c] + end_decay[c] * from_below[c];
+            carry = first[c] + end_decay[c] * decay[N + c] * carry;
         }
         Lanes below[registers];
         for (int l = 0; l < registers; ++l) {

@@ -13,6 +13,7 @@
 #include "row_sums.hpp"
 #include "shared_scale.hpp"
 #include "shared_sums.hpp"
+#include "sorting.hpp"
 #include "terms.hpp"
 #include "ties.hpp"
 
@@ -53,12 +54,14 @@ int remembered(const Query& query, const Settings& s) {
 }
 
 // Writes `factor` times the gradient with respect to the sorted scores to the query's rows of `gradient`. `slope` has
-// the gradient in the order of the operator's vectors, times the operator's unit.
+// the gradient in the order of the operator's vectors, times the operator's unit; it is overwritten.
 template <class Operator>
-void write_gradient(const Operator& A, const Query& query, double factor, const double* slope, double* gradient) {
+void write_gradient(const Operator& A, const Query& query, double factor, double* slope, double* gradient) {
+    for (std::size_t i = 0; i < A.size; i += W)
+        (Lanes::all(factor) * load(slope, i) / Lanes::all(A.unit)).store(slope + i);
     A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA {
         prefetch(gradient, query.rows, i + 16, query.n);
-        gradient[query.rows[i]] = factor * slope[slot] / A.unit;
+        gradient[query.rows[i]] = slope[slot];
     });
 }
 
@@ -76,7 +79,8 @@ double smoothed_gain(const Operator& A, const Query& query, const Settings& s, d
         for (std::size_t c = 0; c < C; ++c) D[c * N + slot] = 0;
         if (C > 1) classes[slot] = 0;
     });
-    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { g[slot] = query.gains[i] / query.ideal; });
+    A.each_document([&](std::size_t i, std::size_t slot) SINKPROP_LAMBDA { g[slot] = query.gains[i]; });
+    for (std::size_t i = 0; i < N; i += W) (load(g, i) / Lanes::all(query.ideal)).store(g + i);
     for (std::size_t c = 0; c < C; ++c)
         A.each_document([&](std::size_t i, std::size_t slot)
                             SINKPROP_LAMBDA { D[c * N + slot] = query.discount(c)[i]; });
@@ -460,6 +464,7 @@ void score_trees_single(const ForestView&, const float*, std::size_t, double, st
 
 extern const Kernels kernels;
 const Kernels kernels = {SINKPROP_STRING(SINKPROP_ISA),
+                         sort_scores,
                          plan,
                          expected_gain_of_query,
                          tied_gain,

@@ -190,8 +190,15 @@ struct PairQuery {
     const std::int64_t* lower;      // (n,) index of the first document with a lower label; n if there is none
 };
 
+// What became of scores that were to be sorted: they are sorted; or one of them is NaN; or they are left to a sort that
+// compares them, because most of them are too close for the distance between the others
+enum class Sorting : int { done, not_numbers, left };
+
 struct Kernels {
     const char* name;
+    // Writes the numbers 0 .. n - 1 to `order` by decreasing score, with ties in increasing order, and the scores in
+    // this order to `sorted`. The scratch has sort_scratch(n) doubles. n is at least 1.
+    Sorting (*sort_scores)(const double* scores, std::size_t n, double* scratch, std::size_t* order, double* sorted);
     Plan (*plan)(const Query&, const Settings&);
     // Returns the expected gain. Writes `factor` times its gradient with respect to the scores to `gradient`, whose
     // shape is (rows, width).
@@ -257,6 +264,22 @@ struct ListKernels {
                        double* values, double* slopes, double* curvatures);
     std::size_t (*lists_scratch)(std::size_t n, ListKind, const Settings&);
 };
+
+// Number of bits of the numbers below n
+constexpr int bits_below(std::size_t n) {
+    int bits = 0;
+    while (bits < 63 && n > std::size_t(1) << bits) ++bits;
+    return bits;
+}
+
+// Constants of sorting.hpp: number of bits that choose a bucket at most, number of times that the keys of a bucket are
+// distributed over further buckets, and spare elements of its arrays
+constexpr int widest_sort = 14;
+constexpr std::size_t sort_depth = 6, sort_slack = 32;
+constexpr std::size_t sort_scratch(std::size_t n) {
+    const int width = bits_below(n) < widest_sort ? bits_below(n) : widest_sort;
+    return 2 * n + sort_slack + 8 + (sort_depth + 1) * ((std::size_t(1) << width) / 2 + 1);
+}
 
 constexpr std::size_t trees_scratch(std::size_t n_columns) {
     return 64 * (n_columns + 1);

@@ -293,7 +293,7 @@ def test_a_huge_common_offset(offset: float, n: int, kind: str, instruction_set:
 
 
 def adversary(name: str, n: int) -> np.ndarray:
-    """Scores that a sort by buckets of equal width cannot spread."""
+    """Scores that buckets of equal width cannot spread."""
     rng = np.random.default_rng(n)
     if name == "exponential spread":
         return rng.choice([-1, 1], size=n) * 10.0 ** rng.uniform(-300, 300, size=n)
@@ -325,17 +325,84 @@ ADVERSARIES = [
 ]
 
 
-@pytest.mark.parametrize("n", [1, 2, 24, 25, 26, 100, 4096, 4097, 30_000])
-@pytest.mark.parametrize("name", [*ADVERSARIES, "normal", "few distinct"])
-def test_sort_is_stable_and_descending(name: str, n: int) -> None:
+def spread(name: str, n: int) -> np.ndarray:
+    """Scores to sort, most of them in ways that rankers produce."""
     rng = np.random.default_rng(n)
-    drawn_here = {"normal": rng.normal(size=n), "few distinct": rng.integers(0, 9, size=n).astype(float)}
-    scores = drawn_here[name] if name in drawn_here else adversary(name, n)
-    order, ordered = np.empty(n, np.int64), np.empty(n)
+    x = rng.normal(size=n)
+    scores = {
+        "normal": x,
+        "uniform": rng.random(n),
+        "Cauchy": x / rng.permutation(x),
+        "few distinct": rng.integers(0, 9, size=n).astype(float),
+        "many ties": rng.integers(0, n, size=n) / 7,
+        "sorted": np.sort(x)[::-1].copy(),
+        "reversed": np.sort(x),
+        "one outlier": np.append(x[1:], 1e300),
+        "infinities": np.where(rng.random(n) < 0.2, rng.choice([-np.inf, np.inf], size=n), x),
+        "geometric": 0.5 ** (np.arange(n) % 1100),
+        "far clusters": rng.choice([-1e12, 1e12], size=n) + x,
+        "neighbors beside an outlier": np.append(1 + rng.integers(0, 1 << 20, size=n - 1) * 2.0**-52, -1e9),
+    }
+    return scores[name] if name in scores else adversary(name, n)
+
+
+SPREADS = ["normal", "uniform", "Cauchy", "few distinct", "many ties", "sorted", "reversed", "one outlier"]
+SPREADS += ["infinities", "geometric", "far clusters", "neighbors beside an outlier", *ADVERSARIES]
+
+
+def assert_sorted(scores: np.ndarray) -> None:
+    order, ordered = np.empty(len(scores), np.int64), np.empty(len(scores))
     _native.sort_descending(scores, order, ordered)
     expected = np.argsort(-scores, kind="stable")
     np.testing.assert_array_equal(order, expected)
     assert ordered.tobytes() == scores[expected].tobytes()
+
+
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, 7, 8, 9, 16, 17, 100, 255, 257, 1000, 1024, 1025, 4097, 16_384, 16_385, 30_000]
+)
+@pytest.mark.parametrize("name", SPREADS)
+def test_sort_is_stable_and_descending(name: str, n: int, instruction_set: str) -> None:
+    assert_sorted(spread(name, n))
+
+
+@pytest.mark.parametrize("name", SPREADS)
+def test_sort_of_a_long_list(name: str, instruction_set: str) -> None:
+    assert_sorted(spread(name, 300_000))
+
+
+def test_sort_of_every_short_length(instruction_set: str) -> None:
+    rng = np.random.default_rng(0)
+    for n in range(1, 300):
+        assert_sorted(rng.normal(size=n))
+        assert_sorted(rng.integers(0, 40, size=n) * 0.1)
+
+
+@pytest.mark.parametrize("name", ["denormals", "denormals and one", "geometric", "normal"])
+def test_sort_without_denormals(name: str, instruction_set: str) -> None:
+    """A processor may be set to take denormal numbers for zeros, which are ties then."""
+    torch = pytest.importorskip("torch")
+    scores = spread(name, 3000)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such setting")
+    try:
+        order, ordered = np.empty(3000, np.int64), np.empty(3000)
+        _native.sort_descending(scores, order, ordered)
+    finally:
+        torch.set_flush_denormal(False)
+    zeroed = np.where(np.abs(scores) < np.finfo(float).tiny, 0.0, scores)
+    expected = np.argsort(-zeroed, kind="stable")
+    np.testing.assert_array_equal(order, expected)
+    assert ordered.tobytes() == scores[expected].tobytes()
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 17, 300, 1000, 20_000])
+def test_sort_refuses_nan_wherever_it_is(n: int, instruction_set: str) -> None:
+    for place in {0, n // 2, n - 1}:
+        scores = np.random.default_rng(n).normal(size=n)
+        scores[place] = np.nan
+        with pytest.raises(ValueError, match="scores must not be NaN"):
+            _native.sort_descending(scores, np.empty(n, np.int64), np.empty(n))
 
 
 @pytest.mark.parametrize("kind", SMOOTHED)
