@@ -63,10 +63,10 @@ def test_a_query_has_the_same_bits_alone_and_beside_others(kernel, accuracy, sig
         assert slopes.tobytes() == gradient[own].tobytes(), len(x)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 9, 16, 17])
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
 def test_batches_of_few_queries(kernel, count, instruction_set):
-    # which fill none, some or all lanes of registers of each width
+    # which fill none, some or all lanes of registers of each width, and of pairs of them
     rng = np.random.default_rng(1)
     sizes = rng.integers(20, 40, count)
     scores, labels = drawn(rng, sizes)
