@@ -15,11 +15,12 @@ namespace SINKPROP_ISA {
 constexpr double sqrt2 = 1.41421356237309504880;
 
 // Base class that implements the functions of an operator (apply, apply_rev and others, see scaling.hpp) by one
-// function of the derived class, both(x, finish). That function must compute k = A x and dk = (dA) x, where A is the
-// operator's matrix and dA its derivative, and call finish(i, k, dk) with their elements i .. i + W - 1 for every
-// multiple i of W, the number of doubles in a register. `apply` stores the products (dA) x in `memory`, because the
-// reverse pass needs them. The i-th document is element i of the vectors, unless the operator overrides each_document
-// and each_padding.
+// function of the derived class, both(x, spare, finish). That function must compute k = A x and dk = (dA) x, where A is
+// the operator's matrix and dA its derivative, and call finish(i, k, dk) with their elements i .. i + W - 1 for every
+// multiple i of W, the number of doubles in a register. If `spare` is not null, `finish` writes to elements i .. i + W
+// - 1 of it, and until then `both` may keep there what it needs. `apply` stores the products (dA) x in `memory`,
+// because the reverse pass needs them. The i-th document is element i of the vectors, unless the operator overrides
+// each_document and each_padding.
 template <class Operator>
 struct Remembering {
     // (T + 1, size) for T half iterations of Sinkhorn's normalization: row t has the vector (dA) x of the call
@@ -30,7 +31,7 @@ struct Remembering {
     template <class Finish>
     SINKPROP_INLINE void apply(const double* x, int t, const double*, Finish&& finish) const {
         double* m = memory + std::size_t(t) * self().size;
-        self().both(x, [&](std::size_t i, Lanes k, Lanes dk) SINKPROP_LAMBDA {
+        self().both(x, m, [&](std::size_t i, Lanes k, Lanes dk) SINKPROP_LAMBDA {
             dk.store(m + i);
             finish(i, k, load(self().mask, i));
         });
@@ -38,8 +39,9 @@ struct Remembering {
     template <class Finish>
     SINKPROP_INLINE void apply_rev(const double* p, int t, double* next, Finish&& finish) const {
         const double* m = memory + std::size_t(t) * self().size;
-        self().both(p, [&](std::size_t i, Lanes k, Lanes dk)
-                           SINKPROP_LAMBDA { finish(i, k, dk, load(m, i), next ? next + i : nullptr); });
+        self().both(p, next, [&](std::size_t i, Lanes k, Lanes dk) SINKPROP_LAMBDA {
+            finish(i, k, dk, load(m, i), next ? next + i : nullptr);
+        });
     }
     template <class F>
     SINKPROP_INLINE void each_remembered(int t, F&& f) const {
@@ -186,7 +188,7 @@ struct GaussianSums : Remembering<GaussianSums<P>> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         const Weights w;
         State h, g;
         const std::size_t N = size;
@@ -290,7 +292,7 @@ struct LaplaceSums : Remembering<LaplaceSums> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         const std::size_t N = size;
         const double *decay = e, *end_decay = to_end;
         double* up = g;

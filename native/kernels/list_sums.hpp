@@ -30,17 +30,17 @@ struct ListOperator : Remembering<Operator> {
 //   (A x)_i = H_i + G_i - x_i,      (dA x)_i = H_i - G_i.
 // Both sweeps advance in one loop, from opposite ends, so that the latency of one hides behind the other. Up to the
 // middle they store their states; beyond it, each document has the state of one sweep in a register and that of the
-// other in memory.
+// other in memory. They store them where the results will be: the fewer vectors, the more of them are in the cache.
 struct LaplaceLists : ListOperator<LaplaceLists> {
     using Base = ListOperator<LaplaceLists>;
-    double *e, *states;  // (n + 1, W) decay from the previous document, and 0 at both ends; (n, W)
+    double *e, *own_states;  // (n + 1, W) decay from the previous document, and 0 at both ends; (n, W)
 
     static constexpr std::size_t scratch(std::size_t n, int T) { return Base::scratch(n, T) + (2 * n + 1) * W; }
 
     LaplaceLists(const ListArrays& arrays, const double* y, double tau, int T, double* space)
         : Base(arrays, tau, space) {
         e = space + Base::scratch(n, T);
-        states = e + size + W;
+        own_states = e + size + W;
         const Lanes inverse = Lanes::all(1 / tau);
         for (std::size_t i = W; i < size; i += W) exp((load(y, i) - load(y, i - W)) * inverse).store(e + i);
         Lanes::all(0).store(e);
@@ -48,7 +48,8 @@ struct LaplaceLists : ListOperator<LaplaceLists> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double* spare, Finish&& finish) const {
+        double* const states = spare ? spare : own_states;
         Lanes H = Lanes::all(0), G = Lanes::all(0);
         std::size_t i = 0, j = size;  // documents from i on, and before j, have not been reached by the sweeps
         for (; i + W < j; i += W) {
@@ -99,7 +100,7 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         const double* e = sums.e;
         const Lanes zero = Lanes::all(0);
         Lanes H = zero, G = zero, R = zero, s = zero;
@@ -107,11 +108,11 @@ struct TiedLaplaceLists : ListOperator<TiedLaplaceLists> {
             s = fma(load(first, i), H, rounded_product(load(tied, i), s));
             H = fma(load(e, i), H, load(x, i));
             s.store(S + i);
-            H.store(sums.states + i);
+            H.store(sums.own_states + i);
         }
         for (std::size_t i = size; i > 0;) {
             i -= W;
-            const Lanes below = i + W < size ? load(tied, i + W) : zero, xi = load(x, i), Hi = load(sums.states, i);
+            const Lanes below = i + W < size ? load(tied, i + W) : zero, xi = load(x, i), Hi = load(sums.own_states, i);
             R = fma(load(first, i + W), G, rounded_product(below, R));
             G = fma(load(e, i + W), G, xi);
             const Lanes in_tie = load(tied, i) + below;
@@ -157,7 +158,7 @@ struct MatrixLists : ListOperator<MatrixLists> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         const double* entry = entries;
         std::size_t i = 0;
         for (; i + rows <= n; i += rows) add_rows<rows>(i, x, entry);
@@ -311,7 +312,7 @@ struct SummedLists : ListOperator<SummedLists>, Exponentials {
     };
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         Lanes k = Lanes::all(0), dk = k;
         k.store(sums + (2 * n - 2) * W);
         k.store(sums + (2 * n - 1) * W);
@@ -358,7 +359,7 @@ struct SummedList : ListOperator<SummedList>, Exponentials {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         static_assert(P == 4, "store_sums adds four numbers");
         static constexpr Weights w;
         const V k_re = V::load(w.k_re), k_im = V::load(w.k_im), d_re = V::load(w.d_re), d_im = V::load(w.d_im);
@@ -413,7 +414,7 @@ struct PolynomialLists : ListOperator<PolynomialLists<P>> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         Lanes M[P], L[P];
         for (int r = 0; r < P; ++r) M[r] = Lanes::all(0);
         for (std::size_t i = 0; i < size; i += W) {

@@ -72,7 +72,7 @@ struct DirectSums : Remembering<DirectSums> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         // number of registers for 8 elements of a column, one cache line
         constexpr std::size_t registers = W < 8 ? 8 / W : 1;
         const std::size_t step = stride(n);
@@ -151,7 +151,7 @@ struct BandedSums : Remembering<BandedSums> {
     }
 
     template <class Finish>
-    SINKPROP_INLINE void both(const double* x, Finish&& finish) const {
+    SINKPROP_INLINE void both(const double* x, double*, Finish&& finish) const {
         double* y = copy + front;
         for (std::size_t i = 0; i < size; i += W) load(x, i).store(y + i);
         const std::size_t step = row(n), bands = band;

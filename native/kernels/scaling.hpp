@@ -282,7 +282,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
     A.each_remembered(T - 1, [&](std::size_t i, Lanes m) SINKPROP_LAMBDA {
         const Lanes pi = -(load(last_bar, i) * squared(A, load(last, i), i));
         pi.store(p + i);
-        (load(gradient, i) + pi * m).store(gradient + i);
+        fma(pi, m, load(gradient, i)).store(gradient + i);
         total = total + pi;
     });
     A.prepare(p);
@@ -297,7 +297,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
             if (direct) q_bar = q_bar + load(before_bar, i);
             const Lanes next = -(q_bar * squared(A, r, i));
             next.store(out);
-            (load(gradient, i) + fma(next, m, rounded_product(r, dk))).store(gradient + i);
+            fma(next, m, fma(r, dk, load(gradient, i))).store(gradient + i);
             total = total + next;
         });
         double* swap = p;
@@ -305,7 +305,7 @@ SINKPROP_INLINE void scale_rev(const Operator& A, int T, double epsilon, const d
         p_next = swap;
     }
     A.apply_rev(p, 0, nullptr, [&](std::size_t i, Lanes, Lanes dk, Lanes, double*) SINKPROP_LAMBDA {
-        (load(gradient, i) + load(q, i) * dk).store(gradient + i);
+        fma(load(q, i), dk, load(gradient, i)).store(gradient + i);
     });
 }
 
