@@ -54,10 +54,6 @@ std::atomic<const Kernels*>& in_use() {
     return kernels;
 }
 
-// Pairs of registers take lists of up to this number of documents in all their lanes. The vectors of longer lists are
-// better kept in a small cache than worked on side by side (times: benchmarks/crossover.py).
-constexpr std::size_t most_paired = 768;
-
 constexpr int alone = 6;
 std::atomic<int> forced_method{0};  // a Method, or `alone`
 
@@ -90,6 +86,9 @@ const ListKernels& list_kernels_in_use(ListKind kind, std::size_t n, std::size_t
     if (kernels != &baseline::kernels) {
         if (count <= avx2_narrow::list_kernels.lanes) return avx2_narrow::list_kernels;
         if (count <= avx2::list_kernels.lanes) return avx2::list_kernels;
+        // Pairs of registers take lists of up to this number of documents in all their lanes. The vectors of longer
+        // lists are better kept in a small cache than worked on side by side (times: benchmarks/crossover.py).
+        constexpr std::size_t most_paired = 768;
         const bool wide = kernels == &avx512::kernels;
         const ListKernels& single = wide ? avx512::list_kernels : avx2::list_kernels;
         const ListKernels& pairs = wide ? avx512_paired::list_kernels : avx2_paired::list_kernels;
