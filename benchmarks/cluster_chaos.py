@@ -186,9 +186,17 @@ class Cluster:
         return {address for pid in self.pids() for address in listening(pid, self.hosts[0], self.base)}
 
     def end(self) -> list[int]:
-        """End all processes, as a user does; returns those that did not end."""
-        for process in reversed(self.processes):
+        """End all processes, the workers first; returns those that did not end."""
+        scheduler, *workers = self.processes
+        for process in workers:
             process.terminate()
+        # The scheduler only after them: a worker whose scheduler ends meanwhile does not end before its
+        # nanny kills it, and a nanny tries for half a minute to tell the scheduler of it.
+        deadline = time.monotonic() + 30
+        for process in workers:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        scheduler.terminate()
         deadline = time.monotonic() + 30
         while (left := self.pids()) and time.monotonic() < deadline:
             for process in self.processes:
@@ -431,12 +439,8 @@ def run(kinds: list[str], options: argparse.Namespace) -> int:
                 fits = Fits(client, Path(name), options.trees)
                 fits.prepare()
                 done = 0
-                while done < options.faults:
-                    pids, wrong = settled(client, cluster)
-                    if wrong:
-                        print(f"VIOLATION: {wrong}", flush=True)
-                        counts["", "", "violation"] += 1
-                        break
+                pids, wrong = settled(client, cluster)
+                while not wrong and done < options.faults:
                     kind, fit = str(rng.choice(kinds)), str(rng.choice(["boosted", "linear"]))
                     data = str(rng.choice(["arrays", "stored"]))
                     fault = Fault(kind, cluster, pids, rng, options.silence)
@@ -452,6 +456,10 @@ def run(kinds: list[str], options: argparse.Namespace) -> int:
                         f"{what} {words}",
                         flush=True,
                     )
+                    pids, wrong = settled(client, cluster)
+                if wrong:
+                    print(f"VIOLATION: {wrong}", flush=True)
+                    counts["", "", "violation"] += 1
         finally:
             left = cluster.end()
             if any(what == "violation" for *_, what in counts):

@@ -208,12 +208,17 @@ def own_wheel(_built: None) -> Path:
 def bare(own_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A Python with the wheel and nothing else but its dependencies, and the variables to run it with."""
     folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    # without a pip of its own, and compiled where it is imported: both would take longer than the tests
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
     variables = {"PATH": str(programs), "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    install = [programs / "python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    install = [sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet"]
     done = subprocess.run(
-        [*install, f"{own_wheel}[cli]"], env=variables, capture_output=True, text=True, check=False
+        [*install, "--no-compile", "--only-binary", ":all:", f"{own_wheel}[cli]"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return programs / "python", variables

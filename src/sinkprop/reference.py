@@ -202,9 +202,8 @@ def _term(term: Term, S: Array) -> tuple[complex, Array]:
                 interest = np.prod(left[:k])
                 total += d[c, k] * S[c, k] * interest
                 D[c, k] += d[c, k] * interest
-                for i in range(k):
-                    others = np.prod(np.delete(left[:k], i))
-                    D[c, i] -= alpha * d[c, k] * S[c, k] * others
+                others = np.where(np.eye(k, dtype=bool), 1.0, left[:k]).prod(axis=1)  # for each i: all but i
+                D[c, :k] -= alpha * d[c, k] * S[c, k] * others
         return factor * total, factor * D
     if term.form == "target":
         return factor * ((S - a) ** 2).sum(), 2 * factor * (S - a)
