@@ -101,9 +101,8 @@ struct NoNoise {
     double operator()(std::uint64_t, std::size_t) const { return 0; }
 };
 
-// Puts the documents of query q into the order that the kernels need: by decreasing score. For a partitioned measure,
-// the order is left as given. Otherwise noise is added to the
-// scores before sorting.
+// Puts the documents of query q into the order that the kernels need: by decreasing score, with noise added to the
+// scores first. For a partitioned measure, the order is left as given.
 template <class Noise>
 Query arrange(const Batch& batch, const Settings& settings, std::size_t q, Workspace& w, const Noise& noise) {
     const std::size_t begin = batch.offsets[q], n = batch.offsets[q + 1] - begin, width = settings.width();

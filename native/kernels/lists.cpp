@@ -14,6 +14,7 @@ namespace {
 // stretches of LaplaceSums are faster sooner. The methods of the Gaussian kernel do not depend on the number of lanes,
 // because their errors differ.
 constexpr std::size_t longest_laplace_list = W > 2 ? 256 : 64, longest_gaussian_list = 256;
+static_assert(larger(longest_laplace_list, longest_gaussian_list) <= last_place + 1, "a key holds the place");
 
 using DenseLists = PolynomialLists<fast_terms>;
 
